@@ -1,0 +1,120 @@
+"""Attention of rows over paged prefixes, behind the one interface the models call (`simsd.models.layers.Attend`).
+
+A forward writes the KV of all its rows first: commits into their sequence's pages, the others into scratch slots. Each
+sequence then attends to one list of slots, its prefix and its rows. Sequences of like row counts share a padded call.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from simsd.kv_cache import SequenceKV
+from simsd.rows import Rows, visibility
+
+
+@dataclass(slots=True)
+class Group:
+    """Sequences attended to together: S of them, R rows at most, L slots at most.
+
+    rows [S, R] int64 into the flat rows (padding repeats row 0) · table [S, L] int64 slots ·
+    bias [S, 1, G * R, L], 0 or -inf, once per query head of a KV head · identity: `rows` is 0..N-1 as it stands ·
+    packed [n] int64 into S * R and where [n] int64 into the flat rows: the n rows that are no padding.
+    """
+
+    rows: Tensor
+    table: Tensor
+    bias: Tensor
+    identity: bool
+    packed: Tensor
+    where: Tensor
+
+
+class PagedAttention:
+    """One forward's `Attend`. `kv` [layers, slots, 2, Hkv, D]; `slots` [N] int64 is where each row's KV goes."""
+
+    def __init__(self, kv: Tensor, slots: Tensor, groups: list[Group]) -> None:
+        self.kv, self.slots, self.groups = kv, slots, groups
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q [N, H, D], k and v [N, Hkv, D] -> [N, H * D]."""
+        kv = self.kv[layer]
+        kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
+        if len(self.groups) == 1 and self.groups[0].identity:
+            return self._attend(kv, q.unsqueeze(0), self.groups[0])[0]
+        out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+        for group in self.groups:
+            attended = self._attend(kv, q[group.rows], group)
+            out[group.where] = attended.flatten(0, 1)[group.packed]
+        return out
+
+    def _attend(self, kv: Tensor, q: Tensor, group: Group) -> Tensor:
+        """q [S, R, H, D] -> [S, R, H * D]. Query heads of one KV head become rows, so KV is never repeated."""
+        sequences, rows, heads, head_dim = q.shape
+        context = kv[group.table]  # [S, L, 2, Hkv, D]
+        keys, values = context[:, :, 0].transpose(1, 2), context[:, :, 1].transpose(1, 2)
+        kv_heads = keys.shape[1]
+        folded = q.view(sequences, rows, kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
+        folded = folded.reshape(sequences, kv_heads, -1, head_dim)
+        out = F.scaled_dot_product_attention(folded.to(keys.dtype), keys, values, attn_mask=group.bias)
+        out = out.view(sequences, kv_heads, -1, rows, head_dim).permute(0, 3, 1, 2, 4)
+        return out.reshape(sequences, rows, heads * head_dim).to(q.dtype)
+
+
+def _pad(values: list[int], size: int, filler: int) -> list[int]:
+    return values + [filler] * (size - len(values))
+
+
+def _facts(batch: list[Rows], size: int) -> Tensor:
+    """[4, S, size] int64: block, branch, kind, tau; padding is a block of its own, so it sees only itself."""
+    return torch.tensor(
+        [
+            [_pad(rows.block, size, -1) for rows in batch],
+            [_pad(rows.branch, size, 0) for rows in batch],
+            [_pad(rows.kind, size, 0) for rows in batch],
+            [_pad(rows.tau, size, 0) for rows in batch],
+        ]
+    )
+
+
+def _group(members: list[tuple[int, SequenceKV, Rows, Tensor]], total: int, repeat: int, dtype: torch.dtype) -> Group:
+    """`members`: (first flat row, sequence, rows, slots of those rows); `repeat` query heads share a KV head."""
+    size = max(len(rows) for _, _, rows, _ in members)
+    prefixes = [len(sequence.tokens) for _, sequence, _, _ in members]
+    longest = max(prefixes)
+    seen = visibility(*_facts([rows for _, _, rows, _ in members], size))
+    table = torch.zeros(len(members), longest + size, dtype=torch.int64)
+    for i, (_, sequence, rows, slots) in enumerate(members):
+        table[i, : prefixes[i]] = sequence.slots[: prefixes[i]]
+        table[i, longest : longest + len(rows)] = slots
+    in_prefix = torch.arange(longest) < torch.tensor(prefixes).unsqueeze(1)
+    visible = torch.cat((in_prefix.unsqueeze(1).expand(-1, size, -1), seen), dim=-1)
+    bias = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    index = torch.tensor([_pad(list(range(first, first + len(rows))), size, 0) for first, _, rows, _ in members])
+    where = torch.cat([torch.arange(first, first + len(rows)) for first, _, rows, _ in members])
+    packed = torch.cat([torch.arange(i * size, i * size + len(m[2])) for i, m in enumerate(members)])
+    identity = len(members) == 1 and size == total
+    return Group(index, table, bias.repeat(1, repeat, 1).unsqueeze(1), identity, packed, where)
+
+
+def plan_attention(kv: Tensor, batch: list[tuple[SequenceKV, Rows]], scratch_start: int, repeat: int) -> PagedAttention:
+    """Everything about a forward that does not depend on the layer, built once.
+
+    `scratch_start` is the first scratch slot; rows are flat in the order of `batch`. `repeat` = H / Hkv.
+    """
+    device, dtype = kv.device, kv.dtype
+    buckets: dict[int, list[tuple[int, SequenceKV, Rows, Tensor]]] = {}
+    first, scratch, slots = 0, scratch_start, []
+    for sequence, rows in batch:
+        done, loose = len(sequence.tokens), len(rows) - rows.kept
+        own = torch.cat((sequence.slots[done : done + rows.kept], torch.arange(scratch, scratch + loose)))
+        slots.append(own)
+        # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
+        buckets.setdefault(max(16, 1 << (len(rows) - 1).bit_length()), []).append((first, sequence, rows, own))
+        first, scratch = first + len(rows), scratch + loose
+    groups = [_group(members, first, repeat, dtype) for members in buckets.values()]
+    for group in groups:
+        group.rows, group.table, group.bias = group.rows.to(device), group.table.to(device), group.bias.to(device)
+        group.packed, group.where = group.packed.to(device), group.where.to(device)
+    return PagedAttention(kv, torch.cat(slots).to(device), groups)

@@ -1,0 +1,57 @@
+"""Frozen settings. Unknown keys raise and name the nearest known one."""
+
+import difflib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from simsd.errors import ConfigError
+
+SHIPPED = "shipped"
+"""As a model's name: the tiny checkpoint that comes with the package."""
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, typed, strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_only(cls, data: Any) -> Any:
+        for key in data if isinstance(data, dict) else ():
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(key, cls.model_fields, n=1, cutoff=0.4)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(cls.model_fields)}"
+                raise ConfigError(f"{cls.__name__}: unknown setting {key!r}; {hint}")
+        return data
+
+
+class WorkerConfig(Settings):
+    """One model replica. `model` is a directory, a hub name, or "shipped".
+
+    `kv_tokens` is the size of the page pool in tokens; `page_size` in tokens, a multiple of the block size (0: the block
+    size, at least 16). `threads` are torch's CPU threads (0: leave torch's own choice). `max_rows` bounds one forward.
+    """
+
+    role: Literal["draft", "target"]
+    model: str = SHIPPED
+    block_size: int | None = Field(None, ge=1, le=64)
+    mask_token_id: int | None = Field(None, ge=0)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    page_size: int = Field(0, ge=0)
+    kv_tokens: int = Field(32768, ge=1)
+    max_model_len: int | None = Field(None, ge=1)
+    max_rows: int = Field(2048, ge=64)
+    prefix_cache: bool = True
+    threads: int = Field(0, ge=0)
+
+
+class LoopConfig(Settings):
+    """`prefill_rows` bounds the prompt rows of one round, over all sequences; `draft_share` of the draft's pages is ours."""
+
+    max_running: int = Field(16, ge=1)
+    max_queued: int = Field(128, ge=0)
+    prefill_rows: int = Field(256, ge=64)
+    draft_share: float = Field(1.0, gt=0, le=1)

@@ -1,0 +1,108 @@
+"""One draft step: from the draft's distributions at the open positions to revealed tokens and their q.
+
+`simsd` picks positions from the distribution (highest probability first) and only then looks at sampled tokens; choosing
+by the sampled token's confidence would bias it, and rejection sampling with it. `exact` wants to foresee the target's own
+step instead: the target's noise, the request's remasking confidence.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simsd.accept import Slots
+from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, filtered_log_probs, gumbel_argmax, score
+from simsd.tasks import Task
+from simsd.types import DecodeParams, Proposal
+
+
+@dataclass(slots=True)
+class DraftState:
+    """A block being drafted: its tokens so far, and what has been proposed, in step order."""
+
+    params: DecodeParams
+    block: list[int]
+    gamma: int
+    offsets: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
+    q_ids: list[NDArray[np.int64]] = field(default_factory=list)
+    q_probs: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def owed(self, step: int) -> int:
+        """Tokens to reveal in draft step `step` (0-based): gamma spread over draft_steps, the first ones get the rest."""
+        steps = min(self.params.draft_steps, self.gamma)
+        return self.gamma // steps + (step < self.gamma % steps) if step < steps else 0
+
+    def reveal(self, offset: int, token: int, confidence: float) -> None:
+        self.offsets.append(offset)
+        self.tokens.append(token)
+        self.confidence.append(confidence)
+        self.block[offset] = token
+
+    def proposal(self) -> Proposal:
+        empty = not self.q_ids
+        return Proposal(
+            self.offsets,
+            self.tokens,
+            self.confidence,
+            np.zeros((len(self.offsets), 0), np.int64) if empty else np.stack(self.q_ids),
+            np.zeros((len(self.offsets), 0), np.float32) if empty else np.stack(self.q_probs),
+        )
+
+
+def draft_step(tasks: list[Task], states: dict[str, DraftState], logits: Tensor, step: int) -> None:
+    """Reveal what draft step `step` owes in every state. logits [M, V], the tasks' wanted rows in order."""
+    wanted = [want for task in tasks for want in task.wanted]
+    assert logits.shape[0] == len(wanted)
+    if not wanted:
+        return
+    params = RowParams.build(wanted, logits.device)
+    log_probs = filtered_log_probs(logits, params)
+    _, scores = score(log_probs, params, SAMPLE)
+    proposing = torch.tensor([p.method == "simsd" and p.temperature > 0 for p, _, _ in wanted])
+    rows = proposing.nonzero().squeeze(1).to(logits.device)
+    q: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+    if rows.numel():
+        cut = torch.tensor([p.draft_top_k for p, _, _ in wanted], device=logits.device)[rows]
+        tokens, ids, probs = propose_tokens(log_probs[rows], params.select(rows), cut)
+        for row, token, row_ids, row_probs in zip(
+            rows.tolist(), tokens.tolist(), ids.cpu().numpy(), probs.cpu().numpy(), strict=True
+        ):
+            scores.token[row] = token
+            q[row] = (row_ids, row_probs)
+    first = 0
+    for task in tasks:
+        task.shift(first)
+        first += len(task.wanted)
+        for slots in task.states.values():
+            state = states[task.work.seq_id]
+            for i in pick(state, slots, scores, step):
+                state.reveal(slots.offsets[i], scores.token[slots.rows[i]], scores.confidence[slots.rows[i]])
+                if slots.rows[i] in q:
+                    state.q_ids.append(q[slots.rows[i]][0])
+                    state.q_probs.append(q[slots.rows[i]][1])
+
+
+def propose_tokens(log_probs: Tensor, params: RowParams, draft_top_k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sample from q, the filtered distribution cut to its `draft_top_k` [M] likeliest tokens and renormalised.
+
+    log_probs [M, V] -> tokens [M] int64, q's ids [M, k] int64 and probabilities [M, k] float32.
+    """
+    k = min(int(draft_top_k.max()), log_probs.shape[1])
+    top, ids = log_probs.topk(k, dim=-1)
+    beyond = torch.arange(k, device=top.device) >= draft_top_k.unsqueeze(1)
+    top = top.masked_fill(beyond, float("-inf")).log_softmax(dim=-1)
+    column = gumbel_argmax(top, params.keys(DRAFT), ids)
+    return ids.gather(1, column.unsqueeze(1)).squeeze(1), ids, top.exp()
+
+
+def pick(state: DraftState, slots: Slots, scores: Scores, step: int) -> list[int]:
+    """Indices into the open offsets to reveal in this draft step, surest first."""
+    owed = state.owed(step)
+    if state.params.method == "exact" and state.params.remasking == "sequential":
+        return list(range(min(owed, len(slots.offsets))))
+    rank = slots.of(scores.confidence if state.params.method == "exact" else scores.top)
+    return sorted(range(len(rank)), key=lambda i: (-rank[i], i))[:owed]

@@ -1,0 +1,84 @@
+"""Draft, target and loop in one process: what `simsd generate`, the benchmarks and the tests run."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simsd.checkpoint import resolve_model
+from simsd.config import LoopConfig, WorkerConfig
+from simsd.loop import Loop
+from simsd.tokenizer import Tokenizer
+from simsd.types import FinishReason, Proposals, Request, Stats, Verdicts, Work
+from simsd.worker import Worker
+
+
+class LocalClient:
+    """A worker in this process, as the loop's draft or target."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.info = worker.info
+
+    def propose(self, batch: list[Work]) -> Proposals:
+        return self.worker.propose(batch)
+
+    async def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
+        verdicts = self.worker.verify(batch, proposals)
+        await asyncio.sleep(0)  # let requests come and go between rounds
+        return verdicts
+
+    def release(self, seq_ids: list[str]) -> None:
+        self.worker.release(seq_ids)
+
+
+@dataclass(slots=True)
+class Completion:
+    """A whole answer."""
+
+    token_ids: list[int]
+    text: str
+    finish_reason: FinishReason
+    stats: Stats
+
+
+def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig) -> Loop:
+    """Load both models and check that they fit each other."""
+    tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target.mask_token_id)
+    draft_client = LocalClient(Worker(draft)) if draft else None
+    return Loop(LocalClient(Worker(target)), draft_client, tokenizer, loop)
+
+
+async def collect(loop: Loop, request: Request) -> Completion:
+    """Run one request to its end."""
+    token_ids: list[int] = []
+    text: list[str] = []
+    async for output in loop.generate(request):
+        token_ids += output.token_ids
+        text.append(output.text)
+        if output.finish_reason is not None:
+            assert output.stats is not None
+            return Completion(token_ids, "".join(text), output.finish_reason, output.stats)
+    raise AssertionError("a stream ended without a finish reason")
+
+
+def generate_all(
+    loop: Loop, requests: list[Request], on_done: Callable[[int, Completion], None] | None = None
+) -> list[Completion]:
+    """Run all requests, `max_running` of them at a time, in their order; `on_done(index, completion)` as each ends."""
+
+    async def one(index: int, gate: asyncio.Semaphore) -> Completion:
+        async with gate:
+            completion = await collect(loop, requests[index])
+        if on_done is not None:
+            on_done(index, completion)
+        return completion
+
+    async def everything() -> list[Completion]:
+        gate = asyncio.Semaphore(loop.config.max_running)
+        async with asyncio.TaskGroup() as group:  # a loop that dies takes the requests with it
+            rounds = group.create_task(loop.run())
+            completions = await asyncio.gather(*(one(index, gate) for index in range(len(requests))))
+            rounds.cancel()
+        return completions
+
+    return asyncio.run(everything())

@@ -1,0 +1,262 @@
+"""The block loop: rounds of continuous batching over a draft and a target.
+
+    admit → plan → propose (draft) → verify and accept (target) → commit → show, and again.
+
+The same code runs in one process and inside the Ray coordinator: workers are called through two small protocols, local
+or remote. The loop owns requests and their state; it never touches a tensor. Everything a worker knows can be rebuilt from
+tokens, so a lost worker costs a re-prefill and nothing else.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+from simsd.config import LoopConfig
+from simsd.errors import ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
+from simsd.metrics import LoopMetrics
+from simsd.pair import check_pair
+from simsd.sequence import Role, Sequence
+from simsd.text import TextStream
+from simsd.tokenizer import Tokenizer
+from simsd.types import Output, Request, Verdicts, Work, WorkerInfo
+
+
+class DraftClient(Protocol):
+    """A draft worker, here or elsewhere."""
+
+    info: WorkerInfo
+
+    def propose(self, batch: list[Work]) -> Any:
+        """Proposals, or a reference to them that the target client understands; returns at once."""
+
+    def release(self, seq_ids: list[str]) -> None:
+        """Give pages back; does not wait."""
+
+
+class TargetClient(Protocol):
+    """A target worker, here or elsewhere."""
+
+    info: WorkerInfo
+
+    async def verify(self, batch: list[Work], proposals: Any) -> Verdicts:
+        """Raises `WorkerLostError` that says which worker died; a dead draft shows here, through its proposals."""
+
+    def release(self, seq_ids: list[str]) -> None:
+        """Give pages back; does not wait."""
+
+
+Replace = Callable[[Role], Awaitable[Any]]
+"""Gets another client for the role in place of a lost one."""
+
+
+class Loop:
+    """`run` makes rounds while there is work; `generate` is one request's stream. One event loop, no threads."""
+
+    def __init__(
+        self,
+        target: TargetClient,
+        draft: DraftClient | None,
+        tokenizer: Tokenizer,
+        config: LoopConfig,
+        replace: Replace | None = None,
+    ) -> None:
+        if draft is not None:
+            check_pair(draft.info, target.info)
+        self.target, self.draft = target, draft
+        self.tokenizer, self.config, self.replace = tokenizer, config, replace
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[str, Sequence] = {}
+        self.metrics = LoopMetrics()
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Rounds while there is work, until cancelled. One at a time, but in a new event loop each time if need be."""
+        self._wake = asyncio.Event()
+        while True:
+            if not (self.running or self.waiting):
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                await self.round()
+            except WorkerLostError as lost:
+                await self._recover(lost)
+            except Exception as error:  # a fault of ours fails the requests it touched, not the server
+                self._fail(error)
+
+    async def round(self) -> None:
+        """One round of everything that runs, whatever phase each sequence is in."""
+        self._drop_cancelled()
+        self._admit()
+        drafting, verifying = self._plan()
+        if not verifying:
+            await asyncio.sleep(0)
+            return
+        proposals = self.draft.propose(drafting) if drafting and self.draft else None
+        verdicts = await self.target.verify(verifying, proposals)
+        self._commit(verdicts)
+
+    async def generate(self, request: Request) -> AsyncIterator[Output]:
+        """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
+
+        Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling the
+        iterator frees what the request holds, in both workers, before the next round.
+        """
+        sequence = self._accept(request)
+        try:
+            while True:
+                output = await sequence.outputs.get()
+                if isinstance(output, Exception):
+                    raise output
+                yield output
+                if output.finish_reason is not None:
+                    return
+        finally:
+            sequence.cancelled = True
+            self._wake.set()
+
+    def load(self) -> tuple[int, int]:
+        """(running, waiting) requests."""
+        return len(self.running), len(self.waiting)
+
+    def _accept(self, request: Request) -> Sequence:
+        info = self.target.info
+        params = request.params.resolve(info.block_size)
+        if params.method != "vanilla" and self.draft is None:
+            raise RequestError(f"method {params.method!r} needs a draft model; this server has none", "method")
+        if not request.prompt_ids:
+            raise RequestError("the prompt is empty", "prompt")
+        if any(not 0 <= token < info.vocab_size or token == info.mask_token_id for token in request.prompt_ids):
+            raise RequestError(
+                f"prompt token ids must be in 0..{info.vocab_size - 1} and not the mask token {info.mask_token_id}",
+                "prompt",
+            )
+        if request.request_id in self.running or any(s.seq_id == request.request_id for s in self.waiting):
+            raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
+        stream = TextStream(self.tokenizer, params.stop)
+        sequence = Sequence(Request(request.request_id, request.prompt_ids, params), info, stream)
+        length = f"{len(request.prompt_ids)} prompt tokens and max_tokens {params.max_tokens}"
+        if sequence.total_tokens > info.max_model_len:
+            raise ContextLengthError(
+                f"{length} exceed the context of {info.max_model_len} tokens (counted in whole blocks)", "max_tokens"
+            )
+        for role, client_info, share in self._pools(sequence):
+            if client_info.pages_needed(sequence.total_tokens) > int(client_info.pages * share):
+                raise ContextLengthError(f"{length} never fit the {role}'s {client_info.pages} pages", "max_tokens")
+        if len(self.waiting) >= self.config.max_queued and not self._has_room(sequence):
+            raise QueueFullError(f"{len(self.waiting)} requests are waiting already; try again later")
+        self.waiting.append(sequence)
+        self._wake.set()
+        return sequence
+
+    def _pools(self, sequence: Sequence) -> list[tuple[Role, WorkerInfo, float]]:
+        """The page pools a sequence needs room in, with the share of each that is ours."""
+        pools: list[tuple[Role, WorkerInfo, float]] = [("target", self.target.info, 1.0)]
+        if sequence.drafts and self.draft is not None:
+            pools.append(("draft", self.draft.info, self.config.draft_share))
+        return pools
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """A slot and pages in both workers, prompt and max_tokens reserved whole: nothing is evicted in flight."""
+        if len(self.running) >= self.config.max_running:
+            return False
+        for role, info, share in self._pools(sequence):
+            holders = [s for s in self.running.values() if role == "target" or s.drafts]
+            used = sum(info.pages_needed(s.total_tokens) for s in holders)
+            if used + info.pages_needed(sequence.total_tokens) > int(info.pages * share):
+                return False
+        return True
+
+    def _admit(self) -> None:
+        """First come, first served: who waits at the head is not overtaken by smaller ones."""
+        while self.waiting and self._has_room(self.waiting[0]):
+            sequence = self.waiting.popleft()
+            sequence.admitted_at = time.perf_counter()
+            sequence.stats.queue_s = sequence.admitted_at - sequence.queued_at
+            self.running[sequence.seq_id] = sequence
+
+    def _plan(self) -> tuple[list[Work], list[Work]]:
+        """This round's work for draft and target. Prompts share `prefill_rows`; a block to fold in always may come."""
+        block_size = self.target.info.block_size
+        batches: dict[Role, list[Work]] = {"draft": [], "target": []}
+        budget: dict[Role, int] = {"draft": self.config.prefill_rows, "target": self.config.prefill_rows}
+        for sequence in self.running.values():
+            for role, batch in batches.items():
+                if role == "draft" and not sequence.drafts:
+                    continue
+                pending = sequence.pending(role)
+                limit = block_size if pending <= block_size else min(pending, budget[role])
+                if pending > block_size:
+                    budget[role] -= limit // block_size * block_size
+                # The target's part always goes: where there is nothing to do, its verdict still says what is cached.
+                batch.append(sequence.work(role, limit))
+        # A draft that owes one block and is not asked for tokens can fold it in later.
+        drafting = [work for work in batches["draft"] if work.gamma or len(work.commit) > block_size]
+        return drafting, batches["target"]
+
+    def _commit(self, verdicts: Verdicts) -> None:
+        """Take every verdict in, hand out what became visible, let the finished go."""
+        now = time.perf_counter()
+        self.metrics.count(verdicts)
+        for seq_id, verdict in verdicts.items.items():
+            sequence = self.running.get(seq_id)
+            if sequence is None or sequence.cancelled:
+                continue
+            stats = sequence.stats
+            stats.rounds += 1
+            stats.target_forwards += verdicts.target_forwards
+            stats.draft_forwards += verdicts.draft_forwards if verdict.draft_cached is not None else 0
+            outputs = sequence.apply(verdict)
+            if sequence.decoding_at is None and not sequence.prefilling:
+                sequence.decoding_at = now if not verdict.reveals else sequence.admitted_at
+                stats.prefill_s = sequence.decoding_at - sequence.admitted_at
+            if sequence.finish_reason is not None:
+                stats.decode_s = now - (sequence.decoding_at or now)
+                outputs[-1].stats = stats
+                del self.running[seq_id]
+                self._release([sequence])
+            for output in outputs:
+                sequence.outputs.put_nowait(output)
+
+    def _drop_cancelled(self) -> None:
+        gone = [sequence for sequence in self.running.values() if sequence.cancelled]
+        for sequence in gone:
+            del self.running[sequence.seq_id]
+        self._release(gone)
+        self.waiting = deque(sequence for sequence in self.waiting if not sequence.cancelled)
+
+    def _release(self, sequences: list[Sequence]) -> None:
+        if not sequences:
+            return
+        self.target.release([sequence.seq_id for sequence in sequences])
+        drafted = [sequence.seq_id for sequence in sequences if sequence.drafts]
+        if drafted and self.draft is not None:
+            self.draft.release(drafted)
+
+    async def _recover(self, lost: WorkerLostError) -> None:
+        """Replace a lost worker; running sequences are rebuilt there from their tokens by the next rounds."""
+        if self.replace is None:
+            self._fail(lost)
+            return
+        role: Role = "draft" if lost.worker == "draft" else "target"
+        try:
+            client = await self.replace(role)
+        except Exception as error:
+            self._fail(error)
+            return
+        if role == "draft":
+            self.draft = client
+        else:
+            self.target = client
+        for sequence in self.running.values():
+            sequence.forget(role)
+
+    def _fail(self, error: Exception) -> None:
+        failed = list(self.running.values())
+        self.running.clear()
+        for sequence in failed:
+            wrapped = InternalError(f"{type(error).__name__} in a round: {error}")
+            wrapped.__cause__ = error
+            sequence.outputs.put_nowait(wrapped)
+        self._release(failed)

@@ -1,0 +1,70 @@
+"""The parts the model families share. Rows are flat: N is the number of rows, whatever sequences they belong to."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, q [N, H, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, H * D]; attention behind one interface."""
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., size] -> the same shape, normalised over the last dimension."""
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def rope_table(positions: int, head_dim: int, theta: float) -> Tensor:
+    """[positions, 2, head_dim] float32: cosines and sines, each half repeated (the rotate-half convention)."""
+    inverse_frequency = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), inverse_frequency)
+    angles = torch.cat((angles, angles), dim=-1)
+    return torch.stack((angles.cos(), angles.sin()), dim=1)
+
+
+def apply_rope(x: Tensor, rope: Tensor) -> Tensor:
+    """x [N, H, D] rotated by rope [N, 2, D]; computed in rope's dtype, returned in x's."""
+    cos, sin = rope[:, :1], rope[:, 1:]
+    half = x.shape[-1] // 2
+    rotated = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return (x * cos + rotated * sin).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with per-head RMS norms of q and k before RoPE; q, k, v in one matrix."""
+
+    def __init__(self, layer: int, hidden: int, heads: int, kv_heads: int, head_dim: int, eps: float) -> None:
+        super().__init__()
+        self.layer, self.heads, self.kv_heads, self.head_dim = layer, heads, kv_heads, head_dim
+        self.qkv_proj = nn.Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=False)
+        self.o_proj = nn.Linear(heads * head_dim, hidden, bias=False)
+        self.q_norm = RMSNorm(head_dim, eps)
+        self.k_norm = RMSNorm(head_dim, eps)
+
+    def forward(self, x: Tensor, rope: Tensor, attend: Attend) -> Tensor:
+        """x [N, hidden], rope [N, 2, D] -> [N, hidden]."""
+        qkv = self.qkv_proj(x).view(-1, self.heads + 2 * self.kv_heads, self.head_dim)
+        q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
+        return self.o_proj(attend(self.layer, q, k, v))
+
+
+class SwiGLU(nn.Module):
+    """Gated feed-forward; gate and up in one matrix."""
+
+    def __init__(self, hidden: int, intermediate: int) -> None:
+        super().__init__()
+        self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=False)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [N, hidden] -> [N, hidden]."""
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate) * up)

@@ -1,0 +1,99 @@
+"""Architectures by name, and strict loading and saving of their weights.
+
+A new family is one module file and one row of ARCHITECTURES.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from simsd.errors import CheckpointError
+from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.sdar import SDARForCausalLM
+
+ARCHITECTURES: dict[str, type[SDARForCausalLM]] = {"SDARForCausalLM": SDARForCausalLM}
+
+PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Our parameter -> the checkpoint's, stacked along dimension 0."""
+
+
+def build_model(config: ModelConfig) -> SDARForCausalLM:
+    """A model with fresh weights; `CheckpointError` if the architecture is not in the registry."""
+    family = ARCHITECTURES.get(config.architecture)
+    if family is None:
+        raise CheckpointError(
+            f"unknown architecture {config.architecture!r}; known: {', '.join(sorted(ARCHITECTURES))}"
+        )
+    return family(config)
+
+
+def checkpoint_slices(model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
+    """The checkpoint's tensor names -> views into the model's parameters, packed matrices taken apart."""
+    heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    sizes = {
+        "qkv_proj": (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim),
+        "gate_up_proj": (config.intermediate_size, config.intermediate_size),
+    }
+    views: dict[str, Tensor] = {}
+    for name, parameter in model.state_dict().items():
+        packed = next((key for key in PACKED if f".{key}." in name), None)
+        if packed is None:
+            views[name] = parameter
+            continue
+        for part, view in zip(PACKED[packed], parameter.split(sizes[packed]), strict=True):
+            views[name.replace(packed, part)] = view
+    return views
+
+
+def _tensors(directory: Path) -> Iterator[tuple[str, Tensor]]:
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    else:
+        names = ["model.safetensors"]
+    for name in names:
+        path = directory / name
+        if not path.is_file():
+            raise CheckpointError(f"{directory}: {name} is missing; weights are read from safetensors only")
+        with safe_open(path, framework="pt") as shard:
+            for key in shard.keys():  # noqa: SIM118 (not a mapping)
+                yield key, shard.get_tensor(key)
+
+
+def load_model(directory: Path, name: str = "", dtype: torch.dtype = torch.float32) -> SDARForCausalLM:
+    """Strictly load a checkpoint directory (one safetensors file or shards) on the CPU in `dtype`.
+
+    Every tensor must be there with the right shape and none may be left over, else `CheckpointError`.
+    """
+    config = load_model_config(directory, name)
+    model = build_model(config).to(dtype)
+    views = checkpoint_slices(model, config)
+    seen: set[str] = set()
+    for key, tensor in _tensors(directory):
+        if key == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        view = views.get(key)
+        if view is None:
+            raise CheckpointError(f"{directory}: unexpected weight {key!r}")
+        if view.shape != tensor.shape:
+            raise CheckpointError(
+                f"{directory}: {key} has shape {list(tensor.shape)}, the config asks for {list(view.shape)}"
+            )
+        view.copy_(tensor)
+        seen.add(key)
+    missing = sorted(views.keys() - seen)
+    if missing:
+        raise CheckpointError(f"{directory}: {len(missing)} weights are missing, the first is {missing[0]!r}")
+    model.model.rope = model.model.rope.float()
+    return model.eval().requires_grad_(False)
+
+
+def save_model(model: SDARForCausalLM, path: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write model.safetensors under the checkpoint's own names."""
+    tensors = {k: v.detach().to(dtype).contiguous().clone() for k, v in checkpoint_slices(model, model.config).items()}
+    save_file(tensors, path, metadata={"format": "pt"})

@@ -1,0 +1,158 @@
+"""Counter-based randomness and what it samples from.
+
+Every random number is a function of (request seed, position, tokens revealed in the block, purpose, token). There is no
+generator state, so an answer depends on nothing but its own request.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from simsd.types import DecodeParams
+
+SAMPLE, DRAFT, ACCEPT, RECOVER = range(4)
+"""Purposes: the target's own token (shared by `exact` drafts), a draft's token, the accept test, the recovered token."""
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_C1 = 0xBF58476D1CE4E5B9 - 2**64
+_C2 = 0x94D049BB133111EB - 2**64
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014); int64 products wrap."""
+    x = (x ^ _shift(x, 30)) * _C1
+    x = (x ^ _shift(x, 27)) * _C2
+    return x ^ _shift(x, 31)
+
+
+def noise_keys(seed: Tensor, position: Tensor, revealed: Tensor, purpose: int) -> Tensor:
+    """One key per row; all arguments int64 [M] -> int64 [M]."""
+    key = _mix(seed + _GOLDEN)
+    for part in (position, revealed, torch.full_like(position, purpose)):
+        key = _mix(key + (part + 1) * _GOLDEN)
+    return key
+
+
+def uniform(keys: Tensor, tokens: Tensor) -> Tensor:
+    """keys [M], tokens int64 [M, T] or [T] -> float64 in the open interval (0, 1), [M, T]."""
+    bits = _shift(_mix(keys.unsqueeze(-1) + (tokens + 1) * _GOLDEN), 11)
+    return (bits.to(torch.float64) + 0.5) * 2.0**-53
+
+
+def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = None) -> Tensor:
+    """Sample a column of each row in proportion to exp(log_weights) [M, T] -> int64 [M].
+
+    `tokens` [M, T] are the token ids of the columns, if they are not 0..T-1: noise belongs to the token.
+    """
+    if tokens is None:
+        tokens = torch.arange(log_weights.shape[-1], device=log_weights.device)
+    noise = -torch.log(-torch.log(uniform(keys, tokens)))
+    return (log_weights.to(torch.float64) + noise).argmax(dim=-1)
+
+
+@dataclass(slots=True)
+class RowParams:
+    """Sampling settings per logits row, [M] each."""
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    seed: Tensor
+    position: Tensor
+    revealed: Tensor
+
+    @classmethod
+    def build(cls, rows: list[tuple[DecodeParams, int, int]], device: torch.device) -> "RowParams":
+        """rows: (the request's settings, position, tokens revealed in the block before this reveal)."""
+
+        def ints(values: list[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int64, device=device)
+
+        def floats(values: list[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=device)
+
+        return cls(
+            floats([p.temperature for p, _, _ in rows]),
+            ints([p.top_k for p, _, _ in rows]),
+            floats([p.top_p for p, _, _ in rows]),
+            ints([p.seed for p, _, _ in rows]),
+            ints([position for _, position, _ in rows]),
+            ints([revealed for _, _, revealed in rows]),
+        )
+
+    def select(self, index: Tensor) -> "RowParams":
+        return RowParams(
+            self.temperature[index],
+            self.top_k[index],
+            self.top_p[index],
+            self.seed[index],
+            self.position[index],
+            self.revealed[index],
+        )
+
+    def keys(self, purpose: int) -> Tensor:
+        return noise_keys(self.seed, self.position, self.revealed, purpose)
+
+
+def filtered_log_probs(logits: Tensor, params: RowParams) -> Tensor:
+    """log p after temperature, then top-k, then top-p; [M, V] float32 -> [M, V], -inf where filtered away.
+
+    Rows at temperature 0 come out unscaled and unfiltered: they are only asked for confidences. A token tied with the
+    k-th is kept; top-p keeps the smallest set of likeliest tokens whose mass reaches p.
+    """
+    assert logits.ndim == 2
+    warm = params.temperature > 0
+    log_probs = (logits / torch.where(warm, params.temperature, 1.0).unsqueeze(1)).log_softmax(dim=-1)
+    cut_k, cut_p = warm & (params.top_k > 0), warm & (params.top_p < 1)
+    if not bool((cut_k | cut_p).any()):
+        return log_probs
+    ordered, order = log_probs.sort(dim=-1, descending=True)
+    vocabulary = logits.shape[-1]
+    rank = torch.arange(vocabulary, device=logits.device)
+    k = torch.where(cut_k, params.top_k.clamp(max=vocabulary), vocabulary)
+    threshold = ordered.gather(1, (k - 1).unsqueeze(1))
+    ordered = ordered.masked_fill((ordered < threshold) & (rank >= k.unsqueeze(1)), -math.inf).log_softmax(dim=-1)
+    mass_before = ordered.exp().cumsum(dim=-1) - ordered.exp()
+    beyond = cut_p.unsqueeze(1) & (mass_before >= params.top_p.unsqueeze(1)) & (rank > 0)
+    ordered = ordered.masked_fill(beyond, -math.inf).log_softmax(dim=-1)
+    return torch.empty_like(log_probs).scatter_(1, order, ordered)
+
+
+@dataclass(slots=True)
+class Scores:
+    """What remasking and accept read, one entry per logits row (plain lists of length M).
+
+    token: the sampled token (the best one at temperature 0) · confidence: its probability · top: the highest
+    probability · entropy: nats.
+    """
+
+    token: list[int]
+    confidence: list[float]
+    top: list[float]
+    entropy: list[float]
+
+
+def sample(log_probs: Tensor, params: RowParams, purpose: int) -> Tensor:
+    """One token per row [M, V] -> int64 [M]: the best one at temperature 0, else Gumbel-max with the row's noise."""
+    token = log_probs.argmax(dim=-1)
+    warm = (params.temperature > 0).nonzero().squeeze(1)
+    if warm.numel():
+        token[warm] = gumbel_argmax(log_probs[warm], params.select(warm).keys(purpose))
+    return token
+
+
+def score(log_probs: Tensor, params: RowParams, purpose: int = SAMPLE) -> tuple[Tensor, Scores]:
+    """Sampled tokens [M] int64, and everything the rules read about them."""
+    token = sample(log_probs, params, purpose)
+    probs = log_probs.exp()
+    confidence = probs.gather(1, token.unsqueeze(1)).squeeze(1)
+    entropy = torch.special.entr(probs).sum(dim=-1)
+    columns = torch.stack((confidence, probs.amax(dim=-1), entropy)).tolist()
+    return token, Scores(token.tolist(), *columns)

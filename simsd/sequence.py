@@ -1,0 +1,170 @@
+"""One request's state: the tokens that stand, the open block, what is visible, when it is finished. No tensors."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simsd.text import TextStream
+from simsd.types import FinishReason, Output, Request, Stats, Verdict, Work, WorkerInfo
+
+Role = Literal["draft", "target"]
+
+
+@dataclass(slots=True)
+class Sequence:
+    """`tokens` are the whole blocks before the open one (prompt and answer); `block` is the open one.
+
+    `step` denoising steps were taken in the block, `fresh` says that none of its tokens were decoded yet. `cached`: how
+    many of `tokens` each worker holds KV for, as far as the loop knows.
+    """
+
+    request: Request
+    info: WorkerInfo
+    text: TextStream
+    tokens: list[int] = field(default_factory=list)
+    block: list[int] = field(default_factory=list)
+    step: int = 0
+    fresh: bool = True
+    cached: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
+    shown: int = 0
+    finish_reason: FinishReason | None = None
+    cancelled: bool = False
+    stats: Stats = field(default_factory=Stats)
+    outputs: "asyncio.Queue[Output | Exception]" = field(default_factory=asyncio.Queue)
+    queued_at: float = field(default_factory=time.perf_counter)
+    admitted_at: float = 0.0
+    decoding_at: float | None = None
+
+    def __post_init__(self) -> None:
+        prompt, size = self.request.prompt_ids, self.info.block_size
+        whole = len(prompt) // size * size
+        self.tokens = prompt[:whole]
+        self.block = prompt[whole:] + [self.info.mask_token_id] * (size - len(prompt) + whole)
+        self.stats.prompt_tokens = len(prompt)
+
+    @property
+    def seq_id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and answer at its longest, rounded up to blocks: what both workers reserve."""
+        size = self.info.block_size
+        return -(-(len(self.request.prompt_ids) + self.request.params.max_tokens) // size) * size
+
+    @property
+    def drafts(self) -> bool:
+        return self.request.params.method != "vanilla"
+
+    def pending(self, role: Role) -> int:
+        """Tokens of whole blocks that the worker lacks."""
+        return len(self.tokens) - self.cached[role]
+
+    @property
+    def prefilling(self) -> bool:
+        """More than the one block that a decoding round folds in is owed somewhere."""
+        size = self.info.block_size
+        return self.pending("target") > size or (self.drafts and self.pending("draft") > size)
+
+    def gamma(self) -> int:
+        """Tokens to draft this round; 0: the target denoises by itself.
+
+        The paper falls back to the target once fewer than gamma positions are left; a block that was just opened by a
+        prompt's tail is drafted as far as it is open.
+        """
+        params = self.request.params
+        left = self.block.count(self.info.mask_token_id)
+        if params.method == "vanilla" or self.prefilling:
+            return 0
+        if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not self.fresh:
+            return 0
+        return min(params.gamma, left)
+
+    def work(self, role: Role, commit_limit: int) -> Work:
+        """This round's part for one worker."""
+        start = self.cached[role]
+        return Work(
+            seq_id=self.seq_id,
+            params=self.request.params,
+            total_tokens=self.total_tokens,
+            start=start,
+            commit=self.tokens[start:],
+            commit_limit=commit_limit,
+            block=[] if self.prefilling else list(self.block),
+            step=self.step,
+            gamma=self.gamma(),
+        )
+
+    def apply(self, verdict: Verdict) -> list[Output]:
+        """Take a verdict in; return what became visible, at most one output."""
+        self._learn_cached(verdict)
+        for offset, token in verdict.reveals:
+            assert self.block[offset] == self.info.mask_token_id, "a revealed position was revealed again"
+            self.block[offset] = token
+        self.step += verdict.steps
+        self.fresh = self.fresh and not verdict.reveals
+        self._count(verdict)
+        if not verdict.reveals:
+            return []
+        outputs = self._show()
+        if self.finish_reason is None and self.info.mask_token_id not in self.block:
+            self.tokens.extend(self.block)
+            self.block = [self.info.mask_token_id] * self.info.block_size
+            self.step, self.fresh = 0, True
+        return outputs
+
+    def forget(self, role: Role) -> None:
+        """A worker was replaced: it knows nothing of this sequence."""
+        self.cached[role] = 0
+
+    def _learn_cached(self, verdict: Verdict) -> None:
+        self.cached["target"] = verdict.cached
+        if verdict.draft_cached is not None:
+            self.cached["draft"] = verdict.draft_cached
+        self.stats.cached_tokens = max(self.stats.cached_tokens, verdict.prefix_hit)
+
+    def _count(self, verdict: Verdict) -> None:
+        stats = self.stats
+        stats.drafted += verdict.drafted
+        stats.accepted += verdict.accepted
+        stats.recovered += verdict.recovered
+        stats.bonus += verdict.bonus
+        stats.fallback_tokens += verdict.fallback
+        if verdict.drafted:
+            histogram = stats.accept_histogram
+            histogram[verdict.accepted] = histogram.get(verdict.accepted, 0) + 1
+
+    def _revealed(self) -> list[int]:
+        """Answer tokens of the revealed prefix that were not shown yet, in position order."""
+        answer_start = len(self.request.prompt_ids)
+        first = answer_start + self.shown
+        out = self.tokens[first:]
+        for token in self.block[max(0, first - len(self.tokens)) :]:
+            if token == self.info.mask_token_id:
+                break
+            out.append(token)
+        return out
+
+    def _show(self) -> list[Output]:
+        """Hand over the revealed prefix up to whichever end comes first in position: EOS, stop string, max_tokens."""
+        params = self.request.params
+        new = self._revealed()
+        eos = () if params.ignore_eos else self.info.eos_token_ids
+        end = next((i for i, token in enumerate(new) if token in eos), None)
+        room = params.max_tokens - self.shown
+        final = (end is not None and end < room) or len(new) >= room
+        if end is not None and end < room:
+            new, reason = new[:end], "stop"
+        else:
+            new, reason = new[:room], "length"
+        self.shown += len(new)
+        ids, text = self.text.push(new, final)
+        self.stats.completion_tokens += len(ids)
+        if self.text.stopped:
+            self.finish_reason = "stop"
+        elif final:
+            self.finish_reason = "stop" if reason == "stop" else "length"
+        if not ids and not text and self.finish_reason is None:
+            return []
+        return [Output(ids, text, self.finish_reason)]

@@ -1,0 +1,105 @@
+"""One sequence's part of a forward: its rows by method, and what its logits rows mean."""
+
+from dataclasses import dataclass, field
+
+from simsd.accept import Slots
+from simsd.graph import drafted_states
+from simsd.kv_cache import SequenceKV
+from simsd.rows import Rows
+from simsd.types import DecodeParams, Proposal, Work
+
+
+@dataclass(slots=True)
+class Task:
+    """`start` is the open block's position; `ready` says that the open block comes with this forward.
+
+    states: block states looked at, a bitmask over the proposal's entries -> their logits rows ·
+    wanted: (settings, position, tokens revealed before) of each logits row, in order.
+    """
+
+    work: Work
+    kv: SequenceKV
+    start: int
+    mask_token_id: int
+    ready: bool = False
+    rows: Rows = field(default_factory=Rows)
+    commits: list[int] = field(default_factory=list)
+    proposal: Proposal | None = None
+    states: dict[int, Slots] = field(default_factory=dict)
+    wanted: list[tuple[DecodeParams, int, int]] = field(default_factory=list)
+
+    def open_offsets(self, block: list[int]) -> list[int]:
+        return [offset for offset, token in enumerate(block) if token == self.mask_token_id]
+
+    def commit(self, limit: int, block_size: int) -> None:
+        """Rows for the committed blocks that the worker lacks: the one the open block follows, or `limit` tokens."""
+        owed = self.work.commit[len(self.kv.tokens) - self.work.start :]
+        self.ready = bool(self.work.block) and len(owed) <= block_size
+        self.commits = owed if self.ready else owed[: limit // block_size * block_size]
+        self.rows.commit(self.commits, len(self.kv.tokens), block_size)
+
+    def denoise(self, block: list[int], state: int = 0, branch: int = 0) -> None:
+        """One copy of the open block; its open rows want logits."""
+        offsets = self.open_offsets(block)
+        self.rows.denoise(block, self.start, self.mask_token_id, branch)
+        self._want(state, offsets, [len(block) - len(offsets)] * len(offsets))
+
+    def speculate(self, proposal: Proposal, max_rows: int, aligned: bool) -> None:
+        """The rows that verify a proposal, by the request's method and layout. Scratch rows stay within `max_rows`."""
+        self.proposal = proposal
+        params, block = self.work.params, self.work.block
+        if params.method == "exact":
+            budget = max(1, min(params.row_budget, max_rows) // len(block))
+            for branch, state in enumerate(drafted_states(proposal, params, self.work.step, len(block), budget)):
+                self.denoise(self._filled(state), state, branch)
+        elif params.layout == "branches":
+            for rank in range(len(proposal.offsets) + 1):
+                state = (1 << rank) - 1
+                filled = self._filled(state)
+                if self.open_offsets(filled):
+                    self.denoise(filled, state, branch=rank)
+        else:
+            offsets = self.open_offsets(block)
+            self.rows.paired(block, self.start, self.mask_token_id, proposal.offsets, proposal.tokens, aligned)
+            rank_of = {offset: rank for rank, offset in enumerate(proposal.offsets)}
+            revealed = len(block) - len(offsets)
+            self._want(0, offsets, [revealed + rank_of.get(offset, len(rank_of)) for offset in offsets])
+
+    def tested_rows(self) -> list[int]:
+        """The logits row that judges each drafted token of a `simsd` proposal, in step order."""
+        assert self.proposal is not None
+        branches = self.work.params.layout == "branches"
+        rows = []
+        for rank, offset in enumerate(self.proposal.offsets):
+            slots = self.states[(1 << rank) - 1 if branches else 0]
+            rows.append(slots.rows[slots.offsets.index(offset)])
+        return rows
+
+    def undrafted(self) -> Slots:
+        """The logits rows that hold the context after all candidates of a `simsd` proposal."""
+        assert self.proposal is not None
+        if self.work.params.layout == "branches":
+            return self.states.get((1 << len(self.proposal.offsets)) - 1, Slots([], []))
+        slots = self.states[0]
+        rest = [i for i, offset in enumerate(slots.offsets) if offset not in self.proposal.offsets]
+        return Slots([slots.offsets[i] for i in rest], [slots.rows[i] for i in rest])
+
+    def shift(self, first: int) -> None:
+        """Number the logits rows from `first` on: the batch's rows lie one task after the other."""
+        for slots in self.states.values():
+            slots.rows = [row + first for row in slots.rows]
+
+    def _filled(self, state: int) -> list[int]:
+        """The open block with the proposal's entries in `state` put in."""
+        assert self.proposal is not None
+        block = list(self.work.block)
+        for i, (offset, token) in enumerate(zip(self.proposal.offsets, self.proposal.tokens, strict=True)):
+            if state >> i & 1:
+                block[offset] = token
+        return block
+
+    def _want(self, state: int, offsets: list[int], revealed: list[int]) -> None:
+        first = len(self.wanted)
+        self.states[state] = Slots(offsets, list(range(first, first + len(offsets))))
+        for offset, count in zip(offsets, revealed, strict=True):
+            self.wanted.append((self.work.params, self.start + offset, count))

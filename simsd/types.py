@@ -1,0 +1,250 @@
+"""Plain data that crosses the borders between loop, workers and front ends. No torch.
+
+Words: a *block* is B positions denoised together; *open* positions still hold the mask token; a *reveal* gives a position
+its token; *offset* is a position inside its block; a *round* is propose → verify → accept, once.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsd.errors import RequestError
+
+Method = Literal["vanilla", "simsd", "exact"]
+Remasking = Literal["static", "dynamic", "sequential", "entropy"]
+Layout = Literal["paired", "branches"]
+Fallback = Literal["target", "redraft"]
+FinishReason = Literal["stop", "length"]
+
+CHOICES = {
+    "method": get_args(Method),
+    "remasking": get_args(Remasking),
+    "layout": get_args(Layout),
+    "fallback": get_args(Fallback),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeParams:
+    """How one request is decoded. 0 means "the default" for gamma, draft_steps, steps and row_budget: see `resolve`.
+
+    temperature 0 is greedy; top_k 0 and top_p 1 are off. `steps` denoising steps fill a block (1..B). `gamma` tokens are
+    drafted a round (1..B) in `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a probability,
+    `entropy_bound` (entropy remasking) is in nats. `row_budget` bounds the rows of one `exact` verification.
+    """
+
+    method: Method = "simsd"
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    gamma: int = 0
+    draft_steps: int = 0
+    layout: Layout = "paired"
+    fallback: Fallback = "redraft"
+    remasking: Remasking = "static"
+    steps: int = 0
+    threshold: float = 0.9
+    entropy_bound: float = 0.35
+    row_budget: int = 0
+    draft_top_k: int = 64
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise RequestError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}", name)
+        _check("max_tokens", self.max_tokens, 1, None)
+        _check("temperature", self.temperature, 0, 100)
+        _check("top_k", self.top_k, 0, None)
+        _check("draft_top_k", self.draft_top_k, 1, None)
+        _check("seed", self.seed, -(2**63), 2**63 - 1)
+        _check("threshold", self.threshold, 0, 1)
+        _check("entropy_bound", self.entropy_bound, 0, None)
+        if not 0 < self.top_p <= 1:
+            raise RequestError(f"top_p must be above 0 and at most 1; got {self.top_p}", "top_p")
+        if len(self.stop) > 4 or any(not s for s in self.stop):
+            raise RequestError("stop takes up to 4 non-empty strings", "stop")
+
+    def resolve(self, block_size: int) -> "DecodeParams":
+        """The same with every default filled in and checked against the block size; `RequestError` names the field."""
+        _check("gamma", self.gamma or 1, 1, block_size)
+        gamma = self.gamma or block_size
+        _check("draft_steps", self.draft_steps or 1, 1, gamma)
+        _check("steps", self.steps or 1, 1, block_size)
+        _check("row_budget", self.row_budget or block_size, block_size, None)
+        return dataclasses.replace(
+            self,
+            gamma=gamma,
+            draft_steps=self.draft_steps or gamma,
+            steps=self.steps or block_size,
+            row_budget=self.row_budget or 8 * block_size,
+        )
+
+
+def _check(name: str, value: float, low: float, high: float | None) -> None:
+    if not (value >= low and (high is None or value <= high)):  # also refuses NaN
+        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise RequestError(f"{name} must be {allowed}; got {value}", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`prompt_ids` are tokens of a rendered and tokenised prompt; never empty, never the mask token."""
+
+    request_id: str
+    prompt_ids: list[int]
+    params: DecodeParams
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of one request; `forwards` count the model calls that this sequence took part in."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    rounds: int = 0
+    target_forwards: int = 0
+    draft_forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    recovered: int = 0
+    bonus: int = 0
+    fallback_tokens: int = 0
+    queue_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    accept_histogram: dict[int, int] = field(default_factory=dict)
+    """Accepted tokens of a speculative round -> number of such rounds."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(slots=True)
+class Output:
+    """What became visible: tokens and text since the last one. `stats` comes with the last, where finish_reason is set."""
+
+    token_ids: list[int]
+    text: str
+    finish_reason: FinishReason | None = None
+    stats: Stats | None = None
+
+
+@dataclass(slots=True)
+class Work:
+    """One sequence's part of a round, for one worker; enough to rebuild all the worker knows of it.
+
+    The worker holds KV for `start` tokens, or says what it holds and does no more. `commit` are the whole blocks that
+    follow. While a prompt is prefilled `block` is empty and `commit_limit` tokens of them are committed at most; else at
+    most one block is owed, and the open block comes in the same forward: `block` has B ids, `mask_token_id` where open;
+    `step` denoising steps were taken in it. `gamma` > 0 asks for that many drafted tokens (draft) or expects them
+    (target); 0 makes the target denoise by itself.
+    """
+
+    seq_id: str
+    params: DecodeParams
+    total_tokens: int
+    start: int
+    commit: list[int]
+    commit_limit: int
+    block: list[int]
+    step: int
+    gamma: int
+
+
+@dataclass(slots=True)
+class Proposal:
+    """Drafted tokens in step order.
+
+    offsets, tokens: [g]. confidence: [g], the draft's probability for what it revealed (position's best token).
+    q_ids, q_probs: [g, k], the distribution each token was sampled from; empty (k = 0) at temperature 0.
+    """
+
+    offsets: list[int]
+    tokens: list[int]
+    confidence: list[float]
+    q_ids: NDArray[np.int64]
+    q_probs: NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Proposals:
+    """`items` has a sequence only when its draft is caught up; `cached` says how many tokens the draft holds KV for."""
+
+    items: dict[str, Proposal]
+    cached: dict[str, int]
+    forwards: int
+    rows: int
+    elapsed_s: float
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the target decided. `reveals` are (offset, token) in order; `steps` denoising steps were taken.
+
+    `cached` tokens have KV in the target now, of them `prefix_hit` came from its prefix cache. `draft_cached` is the same
+    of the draft, None if it took no part.
+    """
+
+    cached: int
+    prefix_hit: int = 0
+    draft_cached: int | None = None
+    reveals: list[tuple[int, int]] = field(default_factory=list)
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    recovered: int = 0
+    bonus: int = 0
+    fallback: int = 0
+
+
+@dataclass(slots=True)
+class Verdicts:
+    items: dict[str, Verdict]
+    target_forwards: int
+    target_rows: int
+    target_s: float
+    draft_forwards: int = 0
+    draft_rows: int = 0
+    draft_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a worker says of itself; the loop plans with it and `check_pair` compares two."""
+
+    role: Literal["draft", "target"]
+    model: str
+    architecture: str
+    vocab_size: int
+    tokenizer_hash: str
+    mask_token_id: int
+    block_size: int
+    eos_token_ids: tuple[int, ...]
+    max_model_len: int
+    page_size: int
+    pages: int
+    max_rows: int
+    device: str
+    dtype: str
+
+    def pages_needed(self, tokens: int) -> int:
+        """Pages that hold `tokens` tokens."""
+        return -(-tokens // self.page_size)
+
+
+@dataclass(frozen=True, slots=True)
+class PageUse:
+    """Pages of a worker's pool: `held` by sequences, `cached` for reuse only, `free`."""
+
+    held: int
+    cached: int
+    free: int
+    sequences: int

@@ -1,0 +1,241 @@
+"""A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; it never decides.
+
+draft:  propose(batch)            -> candidates and their step order
+target: verify(batch, proposals)  -> what stands (forward and accept, so only verdicts leave)
+both:   release(ids)
+"""
+
+import threading
+import time
+
+import torch
+from torch import Tensor
+
+from simsd.attention import plan_attention
+from simsd.checkpoint import resolve_model
+from simsd.config import WorkerConfig
+from simsd.draft import DraftState, draft_step
+from simsd.errors import ConfigError
+from simsd.judge import judge
+from simsd.kv_cache import PagePool, kv_tensor
+from simsd.models.registry import load_model
+from simsd.tasks import Task
+from simsd.tokenizer import Tokenizer
+from simsd.types import PageUse, Proposals, Verdict, Verdicts, Work, WorkerInfo
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} is not available here: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def _dtype(name: str, device: str) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    if name == "float16" and device == "cpu":
+        raise ConfigError("dtype float16 is not available on the CPU; use float32 or bfloat16")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+class Worker:
+    """Calls are serialised by a lock. `aligned` False is the paper's ablation of position ids, for measurement only."""
+
+    def __init__(self, config: WorkerConfig, aligned: bool = True) -> None:
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.aligned = aligned
+        self.device = _device(config.device)
+        dtype = _dtype(config.dtype, self.device)
+        path = resolve_model(config.model, config.role)
+        self.model = load_model(path, config.model, dtype).to(self.device)
+        shape = self.model.config
+        tokenizer = Tokenizer.load(path)
+        end_of_turn = tokenizer.end_of_turn_id
+        eos = set(shape.eos_token_ids) | ({end_of_turn} if end_of_turn is not None else set())
+        block_size, mask_token_id = config.block_size or shape.block_size, config.mask_token_id
+        mask_token_id = shape.mask_token_id if mask_token_id is None else mask_token_id
+        if block_size is None or mask_token_id is None:
+            raise ConfigError(f"{config.model}: neither arguments, config nor name tell block_size and mask_token_id")
+        if not mask_token_id < shape.vocab_size:
+            raise ConfigError(f"mask_token_id {mask_token_id} is not in the vocabulary of {shape.vocab_size}")
+        page_size = config.page_size or max(1, 16 // block_size) * block_size
+        if page_size % block_size:
+            raise ConfigError(f"page_size {page_size} is not a whole number of blocks of {block_size}")
+        max_model_len = min(config.max_model_len or shape.max_position_embeddings, shape.max_position_embeddings)
+        pages = config.kv_tokens // page_size
+        max_rows = max(config.max_rows, block_size * (block_size + 2))  # every branch of a whole block fits
+        self.pool = PagePool(pages, page_size, config.prefix_cache)
+        self.kv = kv_tensor(
+            shape.num_hidden_layers,
+            pages,
+            page_size,
+            max_rows,
+            shape.num_key_value_heads,
+            shape.head_dim,
+            dtype,
+            self.device,
+        )
+        self.info = WorkerInfo(
+            role=config.role,
+            model=config.model,
+            architecture=shape.architecture,
+            vocab_size=shape.vocab_size,
+            tokenizer_hash=tokenizer.content_hash,
+            mask_token_id=mask_token_id,
+            block_size=block_size,
+            eos_token_ids=tuple(sorted(eos)),
+            max_model_len=max_model_len // block_size * block_size,
+            page_size=page_size,
+            pages=pages,
+            max_rows=max_rows,
+            device=self.device,
+            dtype=str(dtype).removeprefix("torch."),
+        )
+        self._lock = threading.Lock()
+
+    @torch.inference_mode()
+    def propose(self, batch: list[Work]) -> Proposals:
+        """Draft `gamma` tokens for each sequence that is caught up; commit what is owed, folded into the first forward."""
+        began = time.perf_counter()
+        with self._lock:
+            tasks = self._sync(batch)
+            states = {
+                task.work.seq_id: DraftState(task.work.params, list(task.work.block), task.work.gamma)
+                for task in tasks
+                if task.ready and task.work.gamma
+            }
+            forwards = rows = step = 0
+            while True:
+                for task in tasks:
+                    state = states.get(task.work.seq_id)
+                    if state and state.owed(step):
+                        task.denoise(state.block)
+                tasks = [task for task in tasks if len(task.rows)]
+                if not tasks:
+                    break
+                logits, ran = self._forward(tasks)
+                draft_step(tasks, states, logits, step)
+                forwards, rows, step = forwards + ran, rows + sum(len(task.rows) for task in tasks), step + 1
+                tasks = [Task(task.work, task.kv, task.start, task.mask_token_id) for task in tasks]
+            return Proposals(
+                items={seq_id: state.proposal() for seq_id, state in states.items()},
+                cached={work.seq_id: self._cached(work.seq_id) for work in batch},
+                forwards=forwards,
+                rows=rows,
+                elapsed_s=time.perf_counter() - began,
+            )
+
+    @torch.inference_mode()
+    def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
+        """One forward over the whole batch, whatever each sequence is doing, then the accept rule of each."""
+        began = time.perf_counter()
+        with self._lock:
+            tasks = self._sync(batch)
+            for task in tasks:
+                proposal = proposals.items.get(task.work.seq_id) if proposals else None
+                if not task.ready:
+                    continue
+                if not task.work.gamma:
+                    task.denoise(task.work.block)
+                elif proposal is not None:
+                    task.speculate(proposal, self.info.max_rows, self.aligned)
+                # else the draft is not caught up: the sequence waits, so that its answer does not depend on timing
+            tasks = [task for task in tasks if len(task.rows)]
+            logits, forwards = self._forward(tasks) if tasks else (torch.empty(0), 0)
+            judged = judge(tasks, logits)
+            for work in batch:
+                verdict = judged.setdefault(work.seq_id, Verdict(0))
+                held = self.pool.sequences.get(work.seq_id)
+                verdict.cached = len(held.tokens) if held else 0
+                verdict.prefix_hit = held.prefix_hit if held else 0
+                verdict.draft_cached = proposals.cached.get(work.seq_id) if proposals else None
+            return Verdicts(
+                items=judged,
+                target_forwards=forwards,
+                target_rows=sum(len(task.rows) for task in tasks),
+                target_s=time.perf_counter() - began,
+                draft_forwards=proposals.forwards if proposals else 0,
+                draft_rows=proposals.rows if proposals else 0,
+                draft_s=proposals.elapsed_s if proposals else 0.0,
+            )
+
+    def release(self, seq_ids: list[str]) -> None:
+        """Give the pages of these sequences back; unknown ids are fine."""
+        with self._lock:
+            for seq_id in seq_ids:
+                self.pool.release(seq_id)
+
+    def release_all(self) -> None:
+        """Give all pages back: whoever held the sequences is gone."""
+        self.release(list(self.pool.sequences))
+
+    def page_use(self) -> PageUse:
+        with self._lock:
+            self.pool.check_integrity()
+            return self.pool.use()
+
+    def _cached(self, seq_id: str) -> int:
+        held = self.pool.sequences.get(seq_id)
+        return len(held.tokens) if held else 0
+
+    def _sync(self, batch: list[Work]) -> list[Task]:
+        """Tasks with their commit rows. A sequence whose cached length is not what the loop thinks gets none."""
+        tasks = []
+        for work in batch:
+            kv = self.pool.sequences.get(work.seq_id)
+            if kv is None and work.start == 0:
+                kv = self.pool.open(work.seq_id, work.total_tokens, work.commit)
+            end = work.start + len(work.commit)
+            if kv is not None and work.start <= len(kv.tokens) <= end:
+                task = Task(work, kv, end, self.info.mask_token_id)
+                task.commit(work.commit_limit, self.info.block_size)
+                tasks.append(task)
+        return tasks
+
+    def _forward(self, tasks: list[Task]) -> tuple[Tensor, int]:
+        """Run the tasks' rows and keep the committed KV. -> (logits [M, V] of all wanted rows in order, forwards)."""
+        logits = []
+        parts = self._parts(tasks)
+        shape = self.model.config
+        for part in parts:
+            attend = plan_attention(
+                self.kv,
+                [(task.kv, task.rows) for task in part],
+                scratch_start=self.info.pages * self.info.page_size,
+                repeat=shape.num_attention_heads // shape.num_key_value_heads,
+            )
+            tokens: list[int] = []
+            positions: list[int] = []
+            wants: list[int] = []
+            for task in part:
+                wants += [len(tokens) + row for row in task.rows.wants]
+                tokens += task.rows.token
+                positions += task.rows.position
+            hidden = self.model(self._ids(tokens), self._ids(positions), attend)
+            for task in part:
+                self.pool.advance(task.kv, task.commits)
+            logits.append(self.model.logits(hidden[self._ids(wants)]))
+        out = torch.cat(logits) if len(logits) > 1 else logits[0]
+        out[:, self.info.mask_token_id] = float("-inf")
+        return out, len(parts)
+
+    def _ids(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+    def _parts(self, tasks: list[Task]) -> list[list[Task]]:
+        """`tasks` in as few forwards as `max_rows` allows; normally one."""
+        parts: list[list[Task]] = [[]]
+        total = 0
+        for task in tasks:
+            if total + len(task.rows) > self.info.max_rows and parts[-1]:
+                parts.append([])
+                total = 0
+            parts[-1].append(task)
+            total += len(task.rows)
+        return parts
