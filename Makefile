@@ -1,0 +1,58 @@
+# SimSD Serve. `make help` lists the targets. Needs Python 3.11 or newer, git and make; everything else goes into $(VENV).
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# python3.11 is what constraints.txt was tested with; else the first newer one.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Arguments for the command behind a target: make serve ARGS="--port 9000", make test ARGS="-k text".
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test lint types format bench train-pair clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed ## Make the virtual environment and install (only when something changed)
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing simsd-serve into $(VENV); the first time takes some minutes"
+	@$(INSTALL) --editable .
+	@touch $@
+
+# What only lint, types and tests need, so that `make serve` need not wait for it.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing the tools for lint, types and tests"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it
+	@exec $(BIN)/simsd serve $(ARGS)
+
+test: lint types ## Lint, types, tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.installed-dev ## mypy on simsd/ and deployments/
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## Rewrite the code as ruff wants it
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: install ## Measure the methods on the shipped pair
+	$(BIN)/simsd bench $(ARGS)
+
+train-pair: install ## Train the shipped pair again from nothing (about an hour on two cores)
+	$(BIN)/python -m training.train_pair $(ARGS)
+
+clean: ## Remove the virtual environment and all caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
