@@ -1,0 +1,1 @@
+"""Held-out questions of four families, their checkers, and scores."""

@@ -1,0 +1,1 @@
+"""Trains the pair that the project ships."""

@@ -1,0 +1,181 @@
+"""A plain check of a trained pair: greedy vanilla decoding, one token a step, held-out questions.
+
+    python -m training.quick_eval --pair simsd/assets
+
+Accuracy of both models at B = 4 and 8, and how often the draft's best token is the target's at the position that the
+target reveals. It shares no decoding code with the server, so each can be held against the other.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor
+from tqdm import tqdm
+
+from simsd.eval.families import FAMILIES, Question
+from simsd.eval.score import FamilyScore, family_score, score
+from simsd.models.registry import load_model
+from simsd.models.sdar import SDARForCausalLM
+from training.tokenizer import END_OF_TEXT, IM_END, MASK, chat_prompt
+
+EOS = (IM_END, END_OF_TEXT)
+
+
+class CachedModel:
+    """A model with keys and values of S sequences, each at its own length: [layers, S, capacity, kv heads, D]."""
+
+    def __init__(self, model: SDARForCausalLM, sequences: int, capacity: int) -> None:
+        config = model.config
+        shape = (config.num_hidden_layers, sequences, capacity, config.num_key_value_heads, config.head_dim)
+        self.model = model
+        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+
+    def logits(self, token_ids: Tensor, starts: Tensor, block_size: int) -> Tensor:
+        """token_ids [S, C] at positions starts [S] onward, C a whole number of blocks -> [S, C, vocab].
+
+        Their keys and values overwrite what the cache has there; attention is block-causal.
+        """
+        sequences, columns = token_ids.shape
+        positions = starts[:, None] + torch.arange(columns)
+        index = torch.arange(sequences)[:, None]
+        capacity = int(positions.max()) + 1
+        seen = torch.arange(capacity) < ((positions // block_size + 1) * block_size)[:, :, None]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self.keys[layer][index, positions] = k.view(sequences, columns, *k.shape[1:])
+            self.values[layer][index, positions] = v.view(sequences, columns, *v.shape[1:])
+            out = F.scaled_dot_product_attention(
+                q.view(sequences, columns, *q.shape[1:]).transpose(1, 2),
+                self.keys[layer, :, :capacity].transpose(1, 2),
+                self.values[layer, :, :capacity].transpose(1, 2),
+                attn_mask=seen[:, None],
+                enable_gqa=True,
+            )
+            return out.transpose(1, 2).flatten(2).flatten(0, 1)
+
+        hidden = self.model(token_ids.flatten(), positions.flatten(), attend)
+        return self.model.logits(hidden).view(sequences, columns, -1)
+
+
+@dataclass
+class Tally:
+    """How often the draft's best token was the target's, and at how many reveals they were compared."""
+
+    same: int = 0
+    compared: int = 0
+
+
+@torch.inference_mode()
+def answer(
+    model: SDARForCausalLM,
+    prompts: list[list[int]],
+    block_size: int,
+    max_tokens: int,
+    draft: SDARForCausalLM | None = None,
+    tally: Tally | None = None,
+) -> list[list[int]]:
+    """Greedy answers to tokenised prompts, the surest open position first. With a draft, compare its tokens."""
+    longest = max(len(p) for p in prompts)
+    capacity = (longest + max_tokens + 2 * block_size) // block_size * block_size
+    sequences = len(prompts)
+    tokens = torch.full((sequences, capacity), MASK)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt)
+    lengths = torch.tensor([len(p) for p in prompts])
+    starts = lengths // block_size * block_size
+    models = [CachedModel(m, sequences, capacity) for m in (model, draft) if m is not None]
+    if int(starts.max()) > 0:
+        # Shorter prompts run over into masks there; those keys are written anew when their blocks are decoded.
+        for cached in models:
+            cached.logits(tokens[:, : int(starts.max())], torch.zeros_like(starts), block_size)
+    running = torch.ones(sequences, dtype=torch.bool)
+    index = torch.arange(sequences)[:, None]
+    while running.any():
+        columns = starts[:, None] + torch.arange(block_size)
+        block = tokens[index, columns]
+        while (block == MASK).any():
+            logits = [cached.logits(block, starts, block_size) for cached in models]
+            logits[0][:, :, MASK] = -torch.inf
+            confidence, best = logits[0].softmax(-1).max(-1)
+            opened = block == MASK
+            place = confidence.masked_fill(~opened, -1).argmax(-1, keepdim=True)
+            open_somewhere = opened.any(-1, keepdim=True)
+            if tally is not None:
+                guess = logits[1].argmax(-1)
+                counted = running[:, None] & open_somewhere
+                tally.same += int((guess.gather(1, place) == best.gather(1, place))[counted].sum())
+                tally.compared += int(counted.sum())
+            chosen = torch.where(open_somewhere, best.gather(1, place), block.gather(1, place))
+            block = block.scatter(1, place, chosen)
+        for cached in models:
+            cached.logits(block, starts, block_size)
+        tokens[index, columns] = block
+        ended = torch.isin(block, torch.tensor(EOS)) & (columns >= lengths[:, None])
+        running &= ~ended.any(-1) & (starts + 2 * block_size <= capacity) & (starts < lengths + max_tokens)
+        starts = torch.where(running, starts + block_size, starts)
+    return [_until_eos(row[length:].tolist()) for row, length in zip(tokens, lengths.tolist(), strict=True)]
+
+
+def _until_eos(ids: list[int]) -> list[int]:
+    end = next((i for i, token in enumerate(ids) if token in (*EOS, MASK)), len(ids))
+    return ids[:end]
+
+
+def batches(questions: list[Question], tokenizer: Tokenizer, size: int) -> list[tuple[list[Question], list[list[int]]]]:
+    """Questions with their tokenised prompts, like lengths together."""
+    pairs = [(q, tokenizer.encode(chat_prompt([("user", q.prompt)])).ids) for q in questions]
+    pairs.sort(key=lambda pair: len(pair[1]))
+    chunks = [pairs[i : i + size] for i in range(0, len(pairs), size)]
+    return [([q for q, _ in chunk], [ids for _, ids in chunk]) for chunk in chunks]
+
+
+def evaluate(pair: Path, n: int, max_tokens: int, show: int) -> dict[str, dict[str, FamilyScore]]:
+    """Scores by "model B=size", then by family; agreement of the pair stands under "agreement B=size"."""
+    models = {name: load_model(pair / name) for name in ("target", "draft") if (pair / name).is_dir()}
+    tokenizer = Tokenizer.from_file(str(pair / "target" / "tokenizer.json"))
+    questions = [q for family in FAMILIES.values() for q in family.questions("heldout", n)]
+    result: dict[str, dict[str, FamilyScore]] = {}
+    for block_size in (4, 8):
+        tally = Tally()
+        for name, model in models.items():
+            draft = models.get("draft") if name == "target" else None
+            asked, texts = [], []
+            for some, prompts in tqdm(batches(questions, tokenizer, 100), desc=f"{name} B={block_size}", disable=None):
+                answers = answer(model, prompts, block_size, max_tokens, draft, tally if draft else None)
+                asked += some
+                texts += [tokenizer.decode(ids) for ids in answers]
+            result[f"{name} B={block_size}"] = score(asked, texts)
+            wrong = [(q, t) for q, t in zip(asked, texts, strict=True) if not FAMILIES[q.family].check(q, t)]
+            for question, text in wrong[:show]:
+                print(f"wrong: {question.prompt!r} -> {text!r}, not {question.answer!r}")
+        if tally.compared:
+            result[f"agreement B={block_size}"] = {"all": family_score(tally.same, tally.compared)}
+    return result
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m training.quick_eval", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--pair", type=Path, required=True, help="directory with target/ and draft/")
+    parser.add_argument("--n", type=int, default=300, help="held-out questions a family, at most")
+    parser.add_argument("--max-tokens", type=int, default=96, help="longest answer")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    parser.add_argument("--show", type=int, default=0, help="wrong answers to print for each model and block size")
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    result = evaluate(args.pair, args.n, args.max_tokens, args.show)
+    for title, families in result.items():
+        cells = (f"{name} {s.accuracy:.3f} [{s.low:.3f}, {s.high:.3f}] of {s.n}" for name, s in families.items())
+        print(f"{title}: {'; '.join(cells)}")
+    if args.json:
+        plain = {title: {name: vars(s) for name, s in families.items()} for title, families in result.items()}
+        args.json.write_text(json.dumps(plain, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
