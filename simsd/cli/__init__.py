@@ -1,0 +1,1 @@
+"""The `simsd` command: one module for each subcommand, with `add_parser(subparsers)` and `run(args) -> exit code`."""
