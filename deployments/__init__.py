@@ -1,0 +1,1 @@
+"""The server: draft, target, coordinator and ingress as Ray Serve deployments of one application."""

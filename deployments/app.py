@@ -1,0 +1,69 @@
+"""The application: ingress → coordinator → draft and target engines.
+
+Three ways to the same:
+* `simsd serve --target DIR --draft DIR`
+* `serve run deployments.app:build_app target=DIR draft=DIR`
+* a Serve config file: `applications: [{import_path: deployments.app:build_app, args: {target: DIR, draft: DIR}}]`
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ray import serve
+from ray.serve.deployment import Application
+
+from deployments.args import ServeArgs
+from deployments.coordinator import Coordinator
+from deployments.engine import ENGINE_CPUS, EngineServer, make_worker
+from deployments.ingress.server import Ingress
+from simsd.config import WorkerConfig
+from simsd.sequence import Role
+
+REPLICA_CPUS = 0.1
+SPARE_REQUESTS = 64
+"""Calls beyond its queue that a coordinator takes, so that it is the one to refuse them, with a clear error."""
+
+
+def build_app(args: ServeArgs) -> Application:
+    """The application for these arguments, the same from a command line, a config file and Python."""
+    return compose(args, make_worker)
+
+
+def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
+    """`build_app` with the worker class as an argument. `worker_factory` runs in the engines' processes."""
+    target = _engines(args, "target", worker_factory)
+    draft = _engines(args, "draft", worker_factory) if args.draft else None
+    coordinator = serve.deployment(
+        name="Coordinator",
+        num_replicas=args.pairs,
+        ray_actor_options={"num_cpus": REPLICA_CPUS},
+        max_ongoing_requests=args.max_running + args.max_queued + SPARE_REQUESTS,
+        max_constructor_retry_count=3,
+        graceful_shutdown_wait_loop_s=0.1,
+    )(Coordinator)
+    ingress = serve.deployment(
+        name="Ingress",
+        ray_actor_options={"num_cpus": REPLICA_CPUS},
+        max_ongoing_requests=args.pairs * (args.max_running + args.max_queued + SPARE_REQUESTS),
+        max_constructor_retry_count=3,
+        graceful_shutdown_wait_loop_s=0.1,
+    )(Ingress)
+    return ingress.bind(args, coordinator.bind(args, target, draft))
+
+
+def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
+    """One role's engines. The placement group's one bundle holds the replica and its engine, GPU included."""
+    gpus = args.gpus(role)
+    bundle = {"CPU": REPLICA_CPUS + ENGINE_CPUS} | ({"GPU": gpus} if gpus else {})
+    deployment = serve.deployment(
+        name=f"{role.capitalize()}Server",
+        num_replicas=args.pairs,
+        ray_actor_options={"num_cpus": REPLICA_CPUS},
+        placement_group_bundles=[bundle],
+        max_ongoing_requests=1,
+        max_constructor_retry_count=3,
+        health_check_period_s=1.0,
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=5.0,
+    )(EngineServer)
+    return deployment.bind(args.worker_config(role), gpus, args.engines, worker_factory)

@@ -1,0 +1,96 @@
+"""The coordinator: one draft and one target engine on lease, and the block loop over them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from ray.serve.handle import DeploymentHandle
+
+from deployments.args import ServeArgs
+from deployments.lease import EngineClient, take_lease
+from simsd.checkpoint import resolve_model
+from simsd.errors import SimSDError
+from simsd.loop import Loop
+from simsd.pair import check_pair
+from simsd.sequence import Role
+from simsd.tokenizer import Tokenizer
+from simsd.types import Output, PageUse, Request
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What front ends need to know of the served model. `context_tokens` bounds prompt and answer together."""
+
+    name: str
+    block_size: int
+    mask_token_id: int
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """A look at one engine, for operators and tests."""
+
+    pid: int
+    pages: PageUse
+
+
+class Coordinator:
+    """Deployment; a replica is ready once it holds its leases, and serves until it is stopped.
+
+    Expected errors are values of the stream, not exceptions: those would come out wrapped in Ray's, with a traceback.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, args: ServeArgs, target: DeploymentHandle[Any], draft: DeploymentHandle[Any] | None
+    ) -> None:
+        self._args = args
+        self._servers: dict[Role, DeploymentHandle[Any]] = {"target": target}
+        if draft is not None:
+            self._servers["draft"] = draft
+        clients = await asyncio.gather(*(self._lease(role) for role in self._servers))
+        self._clients = dict(zip(self._servers, clients, strict=True))
+        mask_token_id = self._clients["target"].info.mask_token_id
+        tokenizer = Tokenizer.load(resolve_model(args.target, "target"), mask_token_id)
+        self._loop = Loop(
+            self._clients["target"], self._clients.get("draft"), tokenizer, args.loop_config(), self._replace
+        )
+        self._rounds = asyncio.create_task(self._loop.run())
+
+    async def generate(self, request: Request) -> AsyncGenerator[Output | SimSDError, None]:
+        """Stream a request's outputs, or the error that ends it. Cancelling frees its pages in both engines."""
+        try:
+            async with aclosing(self._loop.generate(request)) as outputs:
+                async for output in outputs:
+                    yield output
+        except SimSDError as error:
+            yield error
+
+    def card(self) -> ModelCard:
+        infos = [client.info for client in self._clients.values()]
+        context_tokens = min(min(info.max_model_len, info.pages * info.page_size) for info in infos)
+        return ModelCard(self._args.model_name, infos[0].block_size, infos[0].mask_token_id, context_tokens)
+
+    def load(self) -> tuple[int, int]:
+        """(running, waiting) requests."""
+        return self._loop.load()
+
+    async def engines(self) -> dict[Role, EngineState]:
+        """State of both engines."""
+        return {
+            role: EngineState(await client.pid(), await client.page_use()) for role, client in self._clients.items()
+        }
+
+    async def _lease(self, role: Role) -> EngineClient:
+        return await take_lease(self._servers[role], role, self._args.lease_timeout_s)
+
+    async def _replace(self, role: Role) -> EngineClient:
+        """Another engine in place of a lost one."""
+        self._clients[role].end()
+        client = await self._lease(role)
+        self._clients[role] = client
+        if "draft" in self._clients:
+            check_pair(self._clients["draft"].info, self._clients["target"].info)
+        return client

@@ -1,0 +1,135 @@
+"""Engines: one model in a process of its own, and the deployment that keeps it alive and lends it.
+
+A replica of `EngineServer` hosts one `Engine` actor in its own placement group. Coordinators take a *lease*, then talk
+to the engine directly; the replica is not on the path of a token. Replica and engine live and die together.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from simsd.config import WorkerConfig
+from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
+
+ENGINE_CPUS = 0.4
+"""Logical CPUs of an engine; small, so that a whole pair fits where Ray counts two."""
+CONCURRENCY_GROUPS = {"control": 1, "health": 1, "life": 1}
+HOLDER_CHECK_S = 1.0
+
+
+def make_worker(config: WorkerConfig) -> Any:
+    """The product's worker. Imported here: only engine processes load torch."""
+    from simsd.worker import Worker
+
+    return Worker(config)
+
+
+class Engine:
+    """A worker as an actor. Forwards run one after the other; release and health have threads of their own.
+
+    Not an async actor: a sync one answers faster (0.8 ms a call against 1.1), and its forwards stay on one thread.
+    """
+
+    def __init__(self, config: WorkerConfig, worker_factory: Callable[[WorkerConfig], Any]) -> None:
+        self._worker = worker_factory(config)
+
+    def propose(self, batch: list[Work]) -> Proposals:
+        return self._worker.propose(batch)
+
+    def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
+        return self._worker.verify(batch, proposals)
+
+    def release_all(self) -> None:
+        """Drop every sequence. In the forwards' own queue, so that it comes after those already sent."""
+        self._worker.release_all()
+
+    @ray.method(concurrency_group="control")
+    def release(self, seq_ids: list[str]) -> None:
+        self._worker.release(seq_ids)
+
+    @ray.method(concurrency_group="control")
+    def page_use(self) -> PageUse:
+        return self._worker.page_use()
+
+    @ray.method(concurrency_group="health")
+    def info(self) -> WorkerInfo:
+        return self._worker.info
+
+    @ray.method(concurrency_group="health")
+    def pid(self) -> int:
+        return os.getpid()
+
+    @ray.method(concurrency_group="life")
+    def live(self) -> None:
+        """Never returns: who waits for it learns at once that this process died."""
+        threading.Event().wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a lease gives: the engine's handle and what it says of itself."""
+
+    engine: ActorHandle[Any]
+    info: WorkerInfo
+
+
+class EngineServer:
+    """Deployment of one role's engines, one to a replica. A lease is a call that stays open while the engine is lent.
+
+    With max_ongoing_requests = 1 Serve's own routing makes leases exclusive and queues who waits for one.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, config: WorkerConfig, gpus: float, engines: int, worker_factory: Callable[[WorkerConfig], Any]
+    ) -> None:
+        """`engines`: how many share the cores of this node; decides the threads where `config` does not."""
+        cores = len(os.sched_getaffinity(0))
+        threads = config.threads or max(1, cores // engines)
+        actor: Any = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(Engine)
+        bundle = PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group())
+        self._engine: ActorHandle[Any] = actor.options(
+            num_cpus=ENGINE_CPUS,
+            num_gpus=gpus,
+            max_restarts=0,
+            scheduling_strategy=bundle,
+        ).remote(config.model_copy(update={"threads": threads}), worker_factory)
+        self._info: WorkerInfo = await self._engine.info.remote()
+        self._watch = asyncio.create_task(self._die_with_engine())
+
+    async def _die_with_engine(self) -> None:
+        """A replica without its engine would stay routable until a health check fails; leave at once instead."""
+        try:
+            await self._engine.live.remote()
+        except RayActorError:
+            os._exit(1)
+
+    async def lease(self, holder: ActorHandle[Any]) -> AsyncGenerator[Lent, None]:
+        """Yield the engine, and stay open until the holder cancels or dies; then free what it left in the engine.
+
+        holder: the actor that takes the lease. Ray does not cancel a call whose caller died, so we look ourselves.
+        """
+        try:
+            yield Lent(self._engine, self._info)
+            await _death(holder)
+        finally:
+            with contextlib.suppress(RayActorError):
+                await self._engine.release_all.remote()
+
+
+async def _death(actor: ActorHandle[Any]) -> None:
+    """Returns when the actor is dead. One that is only busy answers late, which is fine."""
+    while True:
+        try:
+            await actor.__ray_ready__.remote()
+        except RayActorError:
+            return
+        await asyncio.sleep(HOLDER_CHECK_S)

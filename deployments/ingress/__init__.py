@@ -1,0 +1,1 @@
+"""HTTP front end: OpenAI's API over FastAPI. Nothing here imports torch."""

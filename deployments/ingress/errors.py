@@ -1,0 +1,86 @@
+"""Errors as OpenAI's clients expect them: a status, and {"error": {"message", "type", "param", "code"}}."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from starlette.exceptions import HTTPException
+
+from simsd.errors import ContextLengthError, QueueFullError, RequestError, SimSDError, WorkerLostError
+
+UNAVAILABLE_RETRY_S = 5
+
+
+class ModelNotFoundError(SimSDError):
+    """A request named a model that is not served here (404)."""
+
+
+class BodyTooLargeError(SimSDError):
+    """A request body is over the limit (413)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """An error's form on the wire."""
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), status_code=self.status, headers=self.headers)
+
+
+def to_api_error(error: Exception) -> ApiError:
+    """The wire form of anything raised on a request's way. What is not foreseen says nothing of our insides."""
+    match error:
+        case RayTaskError(cause=Exception() as cause) if isinstance(cause, SimSDError | RayActorError):
+            return to_api_error(cause)
+        case ContextLengthError():
+            return ApiError(400, str(error), param=error.param, code="context_length_exceeded")
+        case RequestError():
+            return ApiError(400, str(error), param=error.param, code="invalid_value")
+        case ModelNotFoundError():
+            return ApiError(404, str(error), param="model", code="model_not_found")
+        case BodyTooLargeError():
+            return ApiError(413, str(error), code="request_too_large")
+        case QueueFullError():
+            headers = {"Retry-After": str(max(1, round(error.retry_after_s)))}
+            return ApiError(429, str(error), "rate_limit_error", code="queue_full", headers=headers)
+        case WorkerLostError() | RayActorError() | BackPressureError() | DeploymentUnavailableError() | TimeoutError():
+            message = "the model is not available at the moment; try again"
+            headers = {"Retry-After": str(UNAVAILABLE_RETRY_S)}
+            return ApiError(503, message, "server_error", code="unavailable", headers=headers)
+        case HTTPException():
+            code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+            return ApiError(error.status_code, str(error.detail), code=code, headers=dict(error.headers or {}))
+        case _:
+            return ApiError(500, "internal error", "server_error", code="internal_error")
+
+
+def from_validation(error: ValidationError) -> RequestError:
+    """The first thing that is wrong with a body, with the field as the client spelled it."""
+    first = error.errors(include_url=False)[0]
+    param = field_path(first["loc"])
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return RequestError(f"{param}: {message}" if param else message, param or None)
+
+
+def field_path(location: tuple[int | str, ...]) -> str:
+    """("messages", 0, "role") -> "messages[0].role"; names of union branches, which are no fields, are left out."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part not in ("str", "int", "float"):
+            path += f".{part}" if path else part
+    return path

@@ -1,0 +1,51 @@
+"""The ingress as a Serve deployment: the HTTP app in front of the coordinators."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from deployments.args import ServeArgs
+from deployments.ingress.http import build_http
+from deployments.ingress.service import Service
+from simsd.checkpoint import resolve_model
+from simsd.errors import SimSDError
+from simsd.tokenizer import Tokenizer
+from simsd.types import Output, Request
+
+
+class Coordinators:
+    """The coordinators behind their Serve handle, as a `Backend`."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._handle = handle
+
+    async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
+        stream: Any = self._handle.options(stream=True).generate.remote(request)
+        try:
+            async for item in stream:
+                if isinstance(item, SimSDError):
+                    raise item
+                yield item
+        finally:
+            stream.cancel()  # does nothing to a stream that has ended
+
+    async def load(self) -> tuple[int, int]:
+        return await self._handle.load.remote()
+
+
+@serve.ingress()
+class Ingress:
+    """Ready once a coordinator is: it asks one for the model's card first."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, args: ServeArgs, coordinators: DeploymentHandle[Any]
+    ) -> None:
+        card = await coordinators.card.remote()
+        tokenizer = Tokenizer.load(resolve_model(args.target, "target"), card.mask_token_id)
+        self._service = Service(args, card, tokenizer, Coordinators(coordinators))
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return build_http(self._service)

@@ -1,0 +1,94 @@
+"""The coordinator's side of engines: take a lease, call the engine, tell which one was lost."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from deployments.engine import Lent
+from simsd.errors import InternalError, SimSDError, WorkerLostError
+from simsd.sequence import Role
+from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
+
+RETRY_S = 0.2
+
+
+class EngineClient:
+    """One leased engine, as the loop's draft or target client. Calls go straight to the actor."""
+
+    def __init__(self, role: Role, lent: Lent, stream: Any) -> None:
+        """`stream` is the open `lease` call; it must be kept, and cancelled to give the engine back."""
+        self.role = role
+        self.info: WorkerInfo = lent.info
+        self._engine = lent.engine
+        self._stream = stream
+
+    def propose(self, batch: list[Work]) -> "ObjectRef[Proposals]":
+        """Returns at once with a reference; it travels to the target's engine, never through this process."""
+        return self._engine.propose.remote(batch)
+
+    async def verify(self, batch: list[Work], proposals: "ObjectRef[Proposals] | None") -> Verdicts:
+        """Raises `WorkerLostError`, or `InternalError` for a fault inside either engine."""
+        try:
+            return await self._engine.verify.remote(batch, proposals)
+        except RayError as error:
+            raise self._translate(error) from error
+
+    def release(self, seq_ids: list[str]) -> None:
+        self._engine.release.remote(seq_ids)
+
+    async def page_use(self) -> PageUse:
+        return await self._engine.page_use.remote()
+
+    async def pid(self) -> int:
+        return await self._engine.pid.remote()
+
+    def end(self) -> None:
+        """Give the engine back; fine if it is dead."""
+        self._stream.cancel()
+
+    def _translate(self, error: RayError) -> SimSDError:
+        """What went wrong in a verify call: an engine died (which?), or something failed inside one."""
+        cause = error.cause if isinstance(error, RayTaskError) else error
+        if isinstance(cause, RayActorError):
+            # Ray names the actor that is gone, also where it is the one whose proposals this call was waiting for.
+            lost: Role = "target" if cause.actor_id in (None, self._engine._actor_id.hex()) else "draft"
+            return WorkerLostError(f"the {lost}'s engine is gone", lost)
+        if isinstance(error, RayTaskError):
+            return cause if isinstance(cause, SimSDError) else InternalError(f"in an engine: {cause!r}")
+        # The proposals were lost on their way: their owner or node is gone.
+        return WorkerLostError(f"the draft's proposals are gone: {type(error).__name__}", "draft")
+
+
+async def take_lease(server: DeploymentHandle[Any], role: Role, timeout_s: float) -> EngineClient:
+    """Wait for a free engine of `server`; `WorkerLostError` after `timeout_s` seconds without one."""
+    deadline = time.monotonic() + timeout_s
+    holder = ray.get_runtime_context().current_actor
+    last: BaseException | None = None
+    while (left := deadline - time.monotonic()) > 0:
+        stream: Any = server.options(stream=True).lease.remote(holder)
+        try:
+            async with asyncio.timeout(left):
+                lent: Lent = await anext(stream)
+                client = EngineClient(role, lent, stream)
+                await client.pid()  # a replica that is about to follow its engine may still lend it
+            return client
+        except (RayError, RayServeException, StopAsyncIteration) as error:
+            last = error
+            await asyncio.sleep(RETRY_S)
+        except TimeoutError as error:
+            last = error
+            with contextlib.suppress(Exception):
+                stream.cancel()
+    reason = f"; the last try ended in {type(last).__name__}" if last and not isinstance(last, TimeoutError) else ""
+    raise WorkerLostError(
+        f"no {role} engine could be leased within {timeout_s:g} s: {server.deployment_name} has no free replica"
+        f"{reason}; see its logs, or raise lease_timeout_s",
+        role,
+    )

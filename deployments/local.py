@@ -1,0 +1,116 @@
+"""A whole cluster on this machine: a private Ray, the application on it, and nothing left behind.
+
+Used by `simsd serve` and the tests. On a real cluster Ray is there already and Serve takes `build_app` by name.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deployments.args import ServeArgs
+from simsd.errors import ConfigError, SimSDError
+
+if TYPE_CHECKING:
+    from ray.serve.deployment import Application
+
+APP_NAME = "simsd"
+OBJECT_STORE_BYTES = 128 * 2**20
+"""What travels between engines is some kilobytes a round."""
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class StartError(SimSDError):
+    """Ray, or the application on it, did not start."""
+
+
+def check_port(host: str, port: int) -> None:
+    """`ConfigError` if nothing can listen there."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"host {host!r}, port {port}: {error}") from error
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ConfigError(f"port in use: something listens on {host}:{port}; choose another --port") from error
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
+    """Run a Ray of our own while the context is open; gives its log directory.
+
+    engines: how many engine processes will run, so that Ray counts enough CPUs for them. The session has a directory of
+    its own, which is removed at the end unless something went wrong.
+    """
+    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    import ray
+
+    directory = Path(tempfile.mkdtemp(prefix="simsd-"))
+    keep_logs = False
+    try:
+        ray.init(
+            address="local",
+            num_cpus=max(len(os.sched_getaffinity(0)), 1 + engines),
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(directory),
+            log_to_driver=verbose,
+            logging_level=logging.INFO if verbose else logging.ERROR,
+        )
+        yield directory / "session_latest" / "logs"
+    except Exception:
+        keep_logs = True
+        raise
+    finally:
+        ray.shutdown()
+        if not keep_logs:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def deploy(app: "Application", host: str, port: int, verbose: bool = False) -> None:
+    """Start Serve on the running Ray and the application on it; returns when a request would be answered."""
+    from ray import serve
+    from ray.serve.config import HTTPOptions
+
+    if not verbose:
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    serve.start(http_options=HTTPOptions(host=host, port=port))
+    try:
+        serve.run(app, name=APP_NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise StartError(str(error)) from error
+    url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/health"
+    with urllib.request.urlopen(url, timeout=60) as response:
+        assert response.status == 200
+
+
+def with_local_gpus(args: ServeArgs) -> ServeArgs:
+    """The same arguments, with this machine's GPUs shared out where the arguments leave it open."""
+    if args.device == "cpu" or (args.draft_gpus is not None and args.target_gpus is not None):
+        return args
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    share = min(1.0, int(100 * count / args.engines) / 100)
+    given = {name: getattr(args, name) for name in ("draft_gpus", "target_gpus")}
+    return args.model_copy(update={name: share if value is None else value for name, value in given.items()})
