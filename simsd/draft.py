@@ -71,7 +71,7 @@ def draft_step(tasks: list[Task], states: dict[str, DraftState], logits: Tensor,
         for row, token, row_ids, row_probs in zip(
             rows.tolist(), tokens.tolist(), ids.cpu().numpy(), probs.cpu().numpy(), strict=True
         ):
-            scores.token[row] = token
+            scores.token[row], scores.confidence[row] = token, float(row_probs[row_ids == token][0])
             q[row] = (row_ids, row_probs)
     first = 0
     for task in tasks:

@@ -75,10 +75,15 @@ def generate_all(
 
     async def everything() -> list[Completion]:
         gate = asyncio.Semaphore(loop.config.max_running)
-        async with asyncio.TaskGroup() as group:  # a loop that dies takes the requests with it
-            rounds = group.create_task(loop.run())
-            completions = await asyncio.gather(*(one(index, gate) for index in range(len(requests))))
+        rounds = asyncio.create_task(loop.run())
+        answers = asyncio.gather(*(one(index, gate) for index in range(len(requests))))
+        try:
+            await asyncio.wait({rounds, answers}, return_when=asyncio.FIRST_COMPLETED)
+            if rounds.done():
+                rounds.result()  # a loop that died must not leave its requests waiting
+            return answers.result()
+        finally:
+            answers.cancel()
             rounds.cancel()
-        return completions
 
     return asyncio.run(everything())

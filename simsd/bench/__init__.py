@@ -1,0 +1,1 @@
+"""Measured claims: every figure in docs/results comes out of a command here."""

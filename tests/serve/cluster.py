@@ -1,0 +1,50 @@
+"""A look inside the running application: processes and pages."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ray import serve
+
+from deployments.coordinator import EngineState
+from deployments.local import APP_NAME
+from simsd.sequence import Role
+
+
+def engines() -> dict[Role, EngineState]:
+    """Both engines as the coordinator sees them."""
+    return serve.get_deployment_handle("Coordinator", APP_NAME).engines.remote().result(timeout_s=30)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pids_of(title: str) -> list[int]:
+    """Processes whose command line begins with `title`; Ray names its workers by what they run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().decode(errors="replace").startswith(title):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> float:
+    """Seconds until the condition held; asserts that it did in time."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s"
+        time.sleep(0.02)
+    return time.monotonic() - began

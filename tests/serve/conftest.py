@@ -1,0 +1,80 @@
+"""One Ray and one application for all tests of this folder that ask for it."""
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from deployments.args import ServeArgs
+from simsd.checkpoint import resolve_model
+from simsd.tokenizer import Tokenizer
+from tests.serve.pair import DRAFT, TARGET
+
+TIMEOUT_S = 60.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses the cluster is marked `serve`."""
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.serve)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, outside the range that Ray's workers use."""
+    with socket.socket() as probe:
+        for port in range(8600, 8700):
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no free port")
+
+
+@dataclass(frozen=True)
+class Server:
+    """The running application."""
+
+    url: str
+    args: ServeArgs
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=TIMEOUT_S)
+
+    def openai(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    from deployments.app import build_app
+    from deployments.local import deploy, local_ray
+
+    args = ServeArgs(target=TARGET, draft=DRAFT, served_model_name="tiny")
+    port = free_port()
+    with local_ray(args.engines):
+        deploy(build_app(args), "127.0.0.1", port)
+        yield Server(f"http://127.0.0.1:{port}", args)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.load(resolve_model(TARGET, "target"))
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A directory with a short name: Ray's sockets live below it, and their paths may have 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="s-") as directory:
+        yield Path(directory)

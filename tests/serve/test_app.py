@@ -1,0 +1,115 @@
+"""Arguments of the application, and the ways to give them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from deployments.args import ServeArgs
+from simsd.errors import ConfigError
+from tests.serve.cluster import wait_until
+from tests.serve.conftest import Server
+
+
+def test_unknown_keys_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"'blok_size'; did you mean 'block_size'"):
+        ServeArgs.model_validate({"blok_size": 4})
+
+
+def test_strings_of_a_command_line() -> None:
+    text = {"block_size": "8", "prefix_cache": "false", "temperature": "0.5", "draft": "none", "max_model_len": "None"}
+    args = ServeArgs.model_validate(text)
+    assert (args.block_size, args.prefix_cache, args.temperature, args.draft) == (8, False, 0.5, None)
+    assert args.max_model_len is None
+    assert args.worker_config("draft") is None
+
+
+@pytest.mark.parametrize("given", [{"block_size": "x"}, {"kv_tokens": 0}, {"dtype": "int8"}, {"method": "magic"}])
+def test_values_out_of_range(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(given))):
+        ServeArgs.model_validate(given)
+
+
+@pytest.mark.parametrize("given", [{"temperature": -1}, {"threshold": 2}, {"draft": None, "method": "simsd"}])
+def test_settings_that_contradict(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        ServeArgs.model_validate(given)
+
+
+def test_without_a_draft_the_method_is_vanilla() -> None:
+    assert ServeArgs(draft=None).decode_params().method == "vanilla"
+    assert ServeArgs().decode_params().method == "simsd"
+
+
+def test_worker_settings_are_passed_on() -> None:
+    args = ServeArgs(block_size=8, dtype="bfloat16", kv_tokens=1024, threads=3, draft="small", device="cuda")
+    draft = args.worker_config("draft")
+    assert draft is not None
+    assert (draft.role, draft.model, draft.block_size, draft.dtype, draft.kv_tokens, draft.threads) == (
+        ("draft", "small", 8, "bfloat16", 1024, 3)
+    )
+    assert (args.gpus("draft"), ServeArgs().gpus("draft"), ServeArgs(draft_gpus=0.25).gpus("draft")) == (1, 0, 0.25)
+
+
+def test_model_name() -> None:
+    assert ServeArgs(target="JetLM/SDAR-8B-Chat").model_name == "JetLM/SDAR-8B-Chat"
+    assert ServeArgs(served_model_name="mine").model_name == "mine"
+
+
+def test_front_ends_import_no_torch(repository: Path) -> None:
+    code = (
+        "import sys, deployments.app, deployments.ingress.server, deployments.coordinator, simsd.cli.serve;"
+        "from simsd.tokenizer import Tokenizer; from simsd.checkpoint import resolve_model;"
+        "from tests.serve.pair import TARGET; Tokenizer.load(resolve_model(TARGET, 'target')).encode('a');"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=repository, timeout=120).returncode == 0
+
+
+def test_config_file_deploys_the_same_app(server: Server) -> None:
+    """A second application beside the first, from Serve's own config schema, as `serve deploy` and RayService do it."""
+    from ray import serve
+    from ray.serve._private.api import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
+
+    args = {"target": server.args.target, "draft": server.args.draft, "served_model_name": "second", "gamma": "2"}
+    application = {
+        "name": "second",
+        "route_prefix": "/second",
+        "import_path": "deployments.app:build_app",
+        "args": args,
+        "deployments": [{"name": "Coordinator", "graceful_shutdown_timeout_s": 5}],
+    }
+    config = ServeDeploySchema.model_validate({"applications": [application]})
+    client = _get_global_client()
+    client.deploy_apps(config)
+    try:
+        wait_until(lambda: serve.status().applications["second"].status == "RUNNING", 90)
+        body = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
+        answer = httpx.post(f"{server.url}/second/v1/chat/completions", json=body, timeout=60).json()
+        assert answer["model"] == "second"
+        assert "Paris" in answer["choices"][0]["message"]["content"]
+    finally:
+        serve.delete("second")
+
+
+def test_config_file_with_an_unknown_argument_fails_by_name(server: Server) -> None:
+    from ray import serve
+    from ray.serve._private.api import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
+
+    application = {
+        "name": "bad",
+        "route_prefix": "/bad",
+        "import_path": "deployments.app:build_app",
+        "args": {"gama": 1},
+    }
+    _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": [application]}))
+    try:
+        wait_until(lambda: serve.status().applications["bad"].status == "DEPLOY_FAILED", 60)
+        assert "did you mean 'gamma'" in serve.status().applications["bad"].message
+    finally:
+        serve.delete("bad")

@@ -1,0 +1,67 @@
+"""Pairs for tests: the shipped one at any block size, one with a random draft, and batches of requests on them."""
+
+from functools import cache
+
+import torch
+
+from simsd.checkpoint import resolve_model
+from simsd.config import LoopConfig, WorkerConfig
+from simsd.engine import Completion, LocalClient, generate_all
+from simsd.eval.families import FAMILIES, Question
+from simsd.loop import Loop
+from simsd.tokenizer import Tokenizer
+from simsd.types import DecodeParams, Request
+from simsd.worker import Worker
+
+
+@cache
+def worker(role: str, block_size: int, aligned: bool = True) -> Worker:
+    torch.set_num_threads(1)
+    return Worker(WorkerConfig(role=role, block_size=block_size), aligned=aligned)
+
+
+@cache
+def random_draft(block_size: int) -> Worker:
+    """The shipped draft's shape with fresh weights: it agrees with the target by chance only."""
+    made = Worker(WorkerConfig(role="draft", block_size=block_size))
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in made.model.parameters():
+            if parameter.ndim == 2:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    return made
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return Tokenizer.load(resolve_model("shipped", "target"))
+
+
+def loop_of(block_size: int, draft: Worker | None = None, batch: int = 16, aligned: bool = True) -> Loop:
+    target = LocalClient(worker("target", block_size, aligned))
+    return Loop(
+        target, LocalClient(draft or worker("draft", block_size)), tokenizer(), LoopConfig(max_running=batch)
+    )
+
+
+def chat(text: str) -> list[int]:
+    return tokenizer().encode_messages([{"role": "user", "content": text}])
+
+
+def heldout(per_family: int, seed: int = 1) -> list[Question]:
+    """Questions of all four families, the families taking turns."""
+    columns = [family.questions("heldout", per_family, seed) for family in FAMILIES.values()]
+    return [question for row in zip(*columns, strict=True) for question in row]
+
+
+def run(loop: Loop, prompts: list[list[int]], params: list[DecodeParams]) -> list[Completion]:
+    """All requests through the loop; afterwards the workers hold nothing and their pools are whole."""
+    requests = [
+        Request(f"request-{i}", prompt, p) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))
+    ]
+    done = generate_all(loop, requests)
+    for client in (loop.target, loop.draft):
+        assert isinstance(client, LocalClient)
+        use = client.worker.page_use()
+        assert use.held == use.sequences == 0
+    return done

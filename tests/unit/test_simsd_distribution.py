@@ -1,0 +1,135 @@
+"""`simsd` with branches emits the target's conditionals in the draft's order: against enumeration, by chi-square."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch import Tensor
+
+from simsd import draft as draft_module
+from simsd.accept import Slots
+from simsd.config import LoopConfig, WorkerConfig
+from simsd.draft import DraftState
+from simsd.engine import LocalClient, generate_all
+from simsd.loop import Loop
+from simsd.sampling import RowParams, Scores, filtered_log_probs
+from simsd.tokenizer import Tokenizer
+from simsd.types import DecodeParams, Request
+from simsd.worker import Worker
+from tests import oracle
+from tests.unit.checkpoints import random_checkpoint
+
+VOCAB, MASK, B = 5, 4, 3
+PROMPT = [1, 2, 0]
+SAMPLES = 6000
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Tokenizer]:
+    """Two random models over five tokens, the mask among them, sharp enough that order and acceptance matter."""
+    workers = []
+    for role, seed in (("target", 1), ("draft", 2)):
+        path: Path = random_checkpoint(
+            tmp_path_factory.mktemp(role), vocab_size=VOCAB, mask_token_id=MASK, block_size=B, seed=seed
+        )
+        worker = Worker(WorkerConfig(role=role, model=str(path)))
+        with torch.no_grad():
+            worker.model.model.norm.weight.mul_(12.0)
+        workers.append(worker)
+    return workers[0], workers[1], Tokenizer.load(path)
+
+
+def conditional(worker: Worker, block: list[int], offset: int, params: DecodeParams) -> Tensor:
+    """The filtered distribution at one open offset of the block after PROMPT."""
+    tokens = PROMPT + block
+    logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))[len(PROMPT) + offset]
+    logits[MASK] = -math.inf
+    rows = RowParams.build([(params, len(PROMPT) + offset, 0)], logits.device)
+    return filtered_log_probs(logits.unsqueeze(0), rows)[0].exp()
+
+
+Plan = tuple[tuple[int, tuple[float, ...]], ...]
+"""Drafted offsets still to be judged, each with the distribution q that its token is drawn from."""
+
+
+def plan(draft: Worker, block: list[int], params: DecodeParams) -> Plan:
+    """What the draft does next from a state: its surest position, or with one draft forward all, surest first."""
+    q = {o: conditional(draft, block, o, params) for o in range(B) if block[o] == MASK}
+    order = sorted(q, key=lambda o: (-float(q[o].max()), o))
+    return tuple((o, tuple(q[o].tolist())) for o in order[: len(order) if params.draft_steps == 1 else 1])
+
+
+def enumerate_blocks(target: Worker, draft: Worker, params: DecodeParams) -> dict[tuple[int, ...], float]:
+    """Probability of every block, positions in the draft's order, tokens from the target's conditionals.
+
+    A token stands with probability min(p, q) and is recovered with max(0, p - q): p in all. The two cases are kept
+    apart because after a rejection the draft plans anew.
+    """
+    states: dict[tuple[tuple[int, ...], Plan], float] = {((MASK,) * B, ()): 1.0}
+    for _ in range(B):
+        following: dict[tuple[tuple[int, ...], Plan], float] = {}
+        for (state, planned), chance in states.items():
+            (offset, q), *rest = planned or plan(draft, list(state), params)
+            for token, p in enumerate(conditional(target, list(state), offset, params).tolist()):
+                block = tuple(token if o == offset else t for o, t in enumerate(state))
+                for share, left in ((min(p, q[token]), tuple(rest)), (max(0.0, p - q[token]), ())):
+                    if share > 0:
+                        following[block, left] = following.get((block, left), 0.0) + chance * share
+        states = following
+    blocks: dict[tuple[int, ...], float] = {}
+    for (block, _), chance in states.items():
+        blocks[block] = blocks.get(block, 0.0) + chance
+    return blocks
+
+
+def p_value(pair: tuple[Worker, Worker, Tokenizer], **settings: float) -> float:
+    target, draft, tokenizer = pair
+    loop = Loop(LocalClient(target), LocalClient(draft), tokenizer, LoopConfig(max_running=64))
+    base = {"method": "simsd", "layout": "branches", "temperature": 1.0, "max_tokens": B, "ignore_eos": True}
+    requests = [Request(f"r{i}", PROMPT, DecodeParams(**(base | settings), seed=i)) for i in range(SAMPLES)]
+    expected = enumerate_blocks(target, draft, requests[0].params)
+    counts = dict.fromkeys(expected, 0)
+    for completion in generate_all(loop, requests):
+        counts[tuple(completion.token_ids)] += 1  # a block of probability 0 would be a KeyError
+    likely = [block for block, p in expected.items() if p * SAMPLES >= 5]
+    rest = SAMPLES - sum(counts[block] for block in likely)
+    observed = [*(counts[block] for block in likely), rest]
+    wanted = [*(expected[block] * SAMPLES for block in likely)]
+    wanted.append(SAMPLES - sum(wanted))
+    if wanted[-1] < 5:
+        observed[-2:], wanted[-2:] = [sum(observed[-2:])], [sum(wanted[-2:])]
+    return float(chisquare(observed, wanted).pvalue)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"top_k": 2}, {"top_p": 0.7}, {"draft_steps": 1}, {"gamma": 2}, {"draft_top_k": 2}, {"temperature": 0.7}],
+    ids=lambda s: "-".join(f"{k}={v}" for k, v in s.items()) or "plain",
+)
+def test_blocks_are_distributed_as_the_target_says(
+    pair: tuple[Worker, Worker, Tokenizer], settings: dict[str, float]
+) -> None:
+    assert p_value(pair, **settings) > 0.001
+
+
+def test_picking_by_the_sampled_token_is_caught(
+    pair: tuple[Worker, Worker, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test of the test: the public implementation's way of choosing positions must fail it."""
+
+    def biased(state: DraftState, slots: Slots, scores: Scores, step: int) -> list[int]:
+        sampled = slots.of(scores.confidence)
+        return sorted(range(len(sampled)), key=lambda i: -sampled[i])[: state.owed(step)]
+
+    monkeypatch.setattr(draft_module, "pick", biased)
+    assert p_value(pair) < 1e-6
+
+
+def test_enumeration_sums_to_one(pair: tuple[Worker, Worker, Tokenizer]) -> None:
+    target, draft, _ = pair
+    blocks = enumerate_blocks(target, draft, DecodeParams(temperature=1.0))
+    assert sum(blocks.values()) == pytest.approx(1.0)
+    assert set(blocks) <= set(itertools.product(range(VOCAB), repeat=B))
