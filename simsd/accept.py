@@ -32,13 +32,13 @@ def rejection(
     """Speculative sampling's test at each drafted slot, and the token that replaces a rejected one.
 
     log_p [M, V] filtered; tokens [M] drafted; q_ids, q_probs [M, k]. -> (accepted [M] bool, recovered [M] int64).
-    Accept with probability min(1, p(x) / q(x)); recover from norm(max(0, p - q)) (paper, section 3). Rows at temperature 0
-    accept the best token and recover to it.
+    Accept with probability min(1, p(x) / q(x)); recover from norm(max(0, p - q)) (paper, section 3). Rows at
+    temperature 0 accept the best token and recover to it.
     """
     assert log_p.ndim == 2 and q_ids.shape == q_probs.shape
     best = log_p.argmax(dim=-1)
     accepted, recovered = tokens == best, best.clone()
-    warm = (params.temperature > 0).nonzero().squeeze(1)
+    warm = params.warm_rows()
     if warm.numel():
         params, tokens, q_ids, q_probs = params.select(warm), tokens[warm], q_ids[warm], q_probs[warm].to(log_p.dtype)
         p = log_p[warm].exp()
@@ -49,7 +49,8 @@ def rejection(
         u = uniform(params.keys(ACCEPT), torch.zeros(1, dtype=torch.int64, device=log_p.device)).squeeze(1)
         accepted[warm] = u * q_x < p_x
         rest = (p.scatter_add(1, q_ids, -q_probs)).clamp_(min=0)
-        # p = q to the last bit leaves nothing to recover from, and never rejects; keep the sampler's input proper anyway.
+        # p = q to the last bit leaves nothing to recover from, and never rejects; keep the sampler's input proper
+        # anyway.
         rest = torch.where(rest.sum(dim=1, keepdim=True) > 0, rest, p)
         recovered[warm] = gumbel_argmax(rest.log(), params.keys(RECOVER))
     return accepted, recovered

@@ -18,17 +18,16 @@ from simsd.rows import Rows, visibility
 class Group:
     """Sequences attended to together: S of them, R rows at most, L slots at most.
 
-    rows [S, R] int64 into the flat rows (padding repeats row 0) · table [S, L] int64 slots ·
-    bias [S, 1, G * R, L], 0 or -inf, once per query head of a KV head · identity: `rows` is 0..N-1 as it stands ·
-    packed [n] int64 into S * R and where [n] int64 into the flat rows: the n rows that are no padding.
+    table [S, L] int64 slots · bias [S, 1, G * R, L], 0 or -inf, once per query head of a KV head ·
+    rows [S, R] int64 into the flat rows (padding repeats row 0) · packed [n] int64 into S * R and where [n] int64 into
+    the flat rows: the n rows that are no padding. The last three are None where one sequence is all there is.
     """
 
-    rows: Tensor
     table: Tensor
     bias: Tensor
-    identity: bool
-    packed: Tensor
-    where: Tensor
+    rows: Tensor | None = None
+    packed: Tensor | None = None
+    where: Tensor | None = None
 
 
 class PagedAttention:
@@ -41,10 +40,10 @@ class PagedAttention:
         """q [N, H, D], k and v [N, Hkv, D] -> [N, H * D]."""
         kv = self.kv[layer]
         kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
-        if len(self.groups) == 1 and self.groups[0].identity:
-            return self._attend(kv, q.unsqueeze(0), self.groups[0])[0]
         out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
         for group in self.groups:
+            if group.rows is None:
+                return self._attend(kv, q.unsqueeze(0), group)[0]
             attended = self._attend(kv, q[group.rows], group)
             out[group.where] = attended.flatten(0, 1)[group.packed]
         return out
@@ -60,6 +59,10 @@ class PagedAttention:
         out = F.scaled_dot_product_attention(folded.to(keys.dtype), keys, values, attn_mask=group.bias)
         out = out.view(sequences, kv_heads, -1, rows, head_dim).permute(0, 3, 1, 2, 4)
         return out.reshape(sequences, rows, heads * head_dim).to(q.dtype)
+
+
+Member = tuple[int, SequenceKV, Rows, Tensor]
+"""A sequence in a group: its first flat row, what the pool knows of it, its rows, the slots of these rows."""
 
 
 def _pad(values: list[int], size: int, filler: int) -> list[int]:
@@ -78,8 +81,9 @@ def _facts(batch: list[Rows], size: int) -> Tensor:
     )
 
 
-def _group(members: list[tuple[int, SequenceKV, Rows, Tensor]], total: int, repeat: int, dtype: torch.dtype) -> Group:
-    """`members`: (first flat row, sequence, rows, slots of those rows); `repeat` query heads share a KV head."""
+def _group(members: list[Member], total: int, repeat: int, kv: Tensor) -> Group:
+    """`total` flat rows in the whole forward; `repeat` query heads share a KV head."""
+    device = kv.device
     size = max(len(rows) for _, _, rows, _ in members)
     prefixes = [len(sequence.tokens) for _, sequence, _, _ in members]
     longest = max(prefixes)
@@ -90,12 +94,14 @@ def _group(members: list[tuple[int, SequenceKV, Rows, Tensor]], total: int, repe
         table[i, longest : longest + len(rows)] = slots
     in_prefix = torch.arange(longest) < torch.tensor(prefixes).unsqueeze(1)
     visible = torch.cat((in_prefix.unsqueeze(1).expand(-1, size, -1), seen), dim=-1)
-    bias = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    bias = torch.zeros(visible.shape, dtype=kv.dtype).masked_fill_(~visible, float("-inf"))
+    bias = bias.repeat(1, repeat, 1).unsqueeze(1)
+    if size == total:
+        return Group(table.to(device), bias.to(device))
     index = torch.tensor([_pad(list(range(first, first + len(rows))), size, 0) for first, _, rows, _ in members])
     where = torch.cat([torch.arange(first, first + len(rows)) for first, _, rows, _ in members])
     packed = torch.cat([torch.arange(i * size, i * size + len(m[2])) for i, m in enumerate(members)])
-    identity = len(members) == 1 and size == total
-    return Group(index, table, bias.repeat(1, repeat, 1).unsqueeze(1), identity, packed, where)
+    return Group(table.to(device), bias.to(device), index.to(device), packed.to(device), where.to(device))
 
 
 def plan_attention(kv: Tensor, batch: list[tuple[SequenceKV, Rows]], scratch_start: int, repeat: int) -> PagedAttention:
@@ -103,8 +109,7 @@ def plan_attention(kv: Tensor, batch: list[tuple[SequenceKV, Rows]], scratch_sta
 
     `scratch_start` is the first scratch slot; rows are flat in the order of `batch`. `repeat` = H / Hkv.
     """
-    device, dtype = kv.device, kv.dtype
-    buckets: dict[int, list[tuple[int, SequenceKV, Rows, Tensor]]] = {}
+    buckets: dict[int, list[Member]] = {}
     first, scratch, slots = 0, scratch_start, []
     for sequence, rows in batch:
         done, loose = len(sequence.tokens), len(rows) - rows.kept
@@ -113,8 +118,5 @@ def plan_attention(kv: Tensor, batch: list[tuple[SequenceKV, Rows]], scratch_sta
         # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
         buckets.setdefault(max(16, 1 << (len(rows) - 1).bit_length()), []).append((first, sequence, rows, own))
         first, scratch = first + len(rows), scratch + loose
-    groups = [_group(members, first, repeat, dtype) for members in buckets.values()]
-    for group in groups:
-        group.rows, group.table, group.bias = group.rows.to(device), group.table.to(device), group.bias.to(device)
-        group.packed, group.where = group.packed.to(device), group.where.to(device)
-    return PagedAttention(kv, torch.cat(slots).to(device), groups)
+    groups = [_group(members, first, repeat, kv) for members in buckets.values()]
+    return PagedAttention(kv, torch.cat(slots).to(kv.device), groups)

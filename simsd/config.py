@@ -30,8 +30,9 @@ class Settings(BaseModel):
 class WorkerConfig(Settings):
     """One model replica. `model` is a directory, a hub name, or "shipped".
 
-    `kv_tokens` is the size of the page pool in tokens; `page_size` in tokens, a multiple of the block size (0: the block
-    size, at least 16). `threads` are torch's CPU threads (0: leave torch's own choice). `max_rows` bounds one forward.
+    `kv_tokens` is the size of the page pool in tokens; `page_size` in tokens, a multiple of the block size (0: the
+    block size, at least 16). `threads` are torch's CPU threads (0: leave torch's own choice). `max_rows` bounds one
+    forward.
     """
 
     role: Literal["draft", "target"]
@@ -49,7 +50,7 @@ class WorkerConfig(Settings):
 
 
 class LoopConfig(Settings):
-    """`prefill_rows` bounds the prompt rows of one round, over all sequences; `draft_share` of the draft's pages is ours."""
+    """`prefill_rows` bounds the prompt rows of one round; `draft_share` is our part of the draft's pages."""
 
     max_running: int = Field(16, ge=1)
     max_queued: int = Field(128, ge=0)

@@ -1,8 +1,8 @@
 """One draft step: from the draft's distributions at the open positions to revealed tokens and their q.
 
-`simsd` picks positions from the distribution (highest probability first) and only then looks at sampled tokens; choosing
-by the sampled token's confidence would bias it, and rejection sampling with it. `exact` wants to foresee the target's own
-step instead: the target's noise, the request's remasking confidence.
+`simsd` picks positions from the distribution (highest probability first) and only then looks at sampled tokens;
+choosing by the sampled token's confidence would bias it, and rejection sampling with it. `exact` wants to foresee the
+target's own step instead: the target's noise, the request's remasking confidence.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class DraftState:
     q_probs: list[NDArray[np.float32]] = field(default_factory=list)
 
     def owed(self, step: int) -> int:
-        """Tokens to reveal in draft step `step` (0-based): gamma spread over draft_steps, the first ones get the rest."""
+        """Tokens that draft step `step` (0-based) reveals: gamma spread over draft_steps, the first get the rest."""
         steps = min(self.params.draft_steps, self.gamma)
         return self.gamma // steps + (step < self.gamma % steps) if step < steps else 0
 

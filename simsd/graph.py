@@ -1,7 +1,7 @@
 """The drafted block states that one `exact` verification looks at.
 
-A state is a set of revealed positions with the draft's tokens in them, however they got there, so orders merge. The set is
-a bitmask over the proposal's entries; 0 is the block as it stands. The full set needs no rows and is never listed.
+A state is a set of revealed positions with the draft's tokens in them, however they got there, so orders merge. The set
+is a bitmask over the proposal's entries; 0 is the block as it stands. The full set needs no rows and is never listed.
 """
 
 from simsd.remasking import quota
@@ -14,9 +14,9 @@ SHARPNESS = 3.0
 def drafted_states(proposal: Proposal, params: DecodeParams, step: int, block_size: int, budget: int) -> list[int]:
     """Up to `budget` states (at least 1), 0 first, each reachable from 0 through listed ones.
 
-    A state's worth is the chance that the target's walk passes through it. The walk is modelled as moving by `_moves` and
-    agreeing with a drafted token with the probability that the draft gave it. States of one level are expanded best first,
-    so the work is bounded by the budget.
+    A state's worth is the chance that the target's walk passes through it. The walk is modelled as moving by `_moves`
+    and agreeing with a drafted token with the probability that the draft gave it. States of one level are expanded best
+    first, so the work is bounded by the budget.
     """
     full = (1 << len(proposal.offsets)) - 1
     level, worth = {0: 1.0}, {0: 1.0}

@@ -1,7 +1,8 @@
 """Pages of KV memory and the sequences that hold them.
 
 The pool is one tensor [layers, slots, 2, kv_heads, head_dim]; a slot is one position of one sequence, a page is
-`page_size` slots, a whole number of blocks. Behind the pages lie `max_rows` scratch slots for rows whose KV is not kept.
+`page_size` slots, a whole number of blocks. Behind the pages lie `max_rows` scratch slots for rows whose KV is not
+kept.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ class SequenceKV:
 
 
 class PagePool:
-    """Allocation and reference counts. A page is free, held (refs > 0), or cached: kept for reuse, evicted when needed."""
+    """Allocation and reference counts. A page is free, held (refs > 0), or cached: kept for reuse until evicted."""
 
     def __init__(self, pages: int, page_size: int, prefix_cache: bool = True) -> None:
         self.page_size = page_size
@@ -36,7 +37,7 @@ class PagePool:
         self.sequences: dict[str, SequenceKV] = {}
 
     def open(self, seq_id: str, total_tokens: int, tokens: list[int]) -> SequenceKV:
-        """Reserve pages for `total_tokens`; committed pages that begin like `tokens` are shared instead of allocated."""
+        """Reserve pages for `total_tokens`; cached pages of a prefix of `tokens` are shared instead of allocated."""
         assert seq_id not in self.sequences
         hits = self.prefix.match(tokens) if self.prefix else []
         for page, _ in hits:

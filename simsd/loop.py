@@ -3,8 +3,8 @@
     admit → plan → propose (draft) → verify and accept (target) → commit → show, and again.
 
 The same code runs in one process and inside the Ray coordinator: workers are called through two small protocols, local
-or remote. The loop owns requests and their state; it never touches a tensor. Everything a worker knows can be rebuilt from
-tokens, so a lost worker costs a re-prefill and nothing else.
+or remote. The loop owns requests and their state; it never touches a tensor. Everything a worker knows can be rebuilt
+from tokens, so a lost worker costs a re-prefill and nothing else.
 """
 
 import asyncio
@@ -100,8 +100,8 @@ class Loop:
     async def generate(self, request: Request) -> AsyncIterator[Output]:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
 
-        Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling the
-        iterator frees what the request holds, in both workers, before the next round.
+        Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling
+        the iterator frees what the request holds, in both workers, before the next round.
         """
         sequence = self._accept(request)
         try:

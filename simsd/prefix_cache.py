@@ -1,6 +1,7 @@
 """Committed pages by content. A page's key chains the key of the page before it with its own tokens.
 
-Attention is block-causal and a page is whole blocks, so a page's KV depends on the tokens up to its end and nothing else.
+Attention is block-causal and a page is whole blocks, so a page's KV depends on the tokens up to its end and nothing
+else.
 """
 
 import hashlib

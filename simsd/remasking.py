@@ -6,7 +6,7 @@ from simsd.types import DecodeParams
 
 
 def quota(step: int, steps: int, block_size: int) -> int:
-    """Positions that step `step` (0-based) of `steps` owes: B // S, and one more in the first B % S steps; at least 1."""
+    """Positions that step `step` (0-based) of `steps` owes: B // S, one more in the first B % S; at least 1."""
     return max(1, block_size // steps + (step < block_size % steps))
 
 
@@ -20,8 +20,8 @@ def choose(
 ) -> list[int]:
     """Indices into `offsets` (the open positions, ascending) that this step reveals, surest first.
 
-    static: the quota's most confident · dynamic: all above `threshold`, at least the quota · sequential: leftmost quota ·
-    entropy: lowest entropies while their sum stays within `entropy_bound`, at least the quota.
+    static: the quota's most confident · dynamic: all above `threshold`, at least the quota · sequential: leftmost quota
+    · entropy: lowest entropies while their sum stays within `entropy_bound`, at least the quota.
     """
     owed = min(quota(step, params.steps, block_size), len(offsets))
     if params.remasking == "sequential":

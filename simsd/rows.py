@@ -1,7 +1,7 @@
 """What a forward is asked: rows over a cached prefix, and the one rule of who sees whom.
 
-A row carries its token and position and four facts: the *block* it belongs to, its *branch*, its *kind* (a data row gives
-context, a mask row is where the model predicts) and its step *tau*. Every layout is these facts and nothing else:
+A row carries its token and position and four facts: the *block* it belongs to, its *branch*, its *kind* (a data row
+gives context, a mask row is where the model predicts) and its step *tau*. Every layout is these facts and nothing else:
 
 * commit (and prefill): data rows of whole blocks on the TRUNK branch; their KV is kept;
 * denoise: the open block, revealed positions as data rows at tau 0, open ones as mask rows at tau NEVER;
@@ -74,7 +74,8 @@ class Rows:
     ) -> None:
         """SimSD's layout (paper section 3): candidates `tokens` at `offsets` in step order, mask rows in offset order.
 
-        `aligned` False numbers the mask slots onward instead of sharing their data row's position: the paper's ablation.
+        `aligned` False numbers the mask slots onward instead of sharing their data row's position: the paper's
+        ablation.
         """
         index, size = start // len(block), len(block)
         tau = dict(zip(offsets, range(1, len(offsets) + 1), strict=True))
@@ -95,8 +96,8 @@ def visibility(block: Tensor, branch: Tensor, kind: Tensor, tau: Tensor) -> Tens
     """Who sees whom among rows. All four facts int64 [..., R] -> bool [..., R, R], entry (i, j): row i sees row j.
 
     Within a block and branch, the paper's four rules: D->D tau_j <= tau_i, D->M tau_j > tau_i, M->D tau_j < tau_i,
-    M->M tau_j >= tau_i; that is, earlier data and later masks, and at equal tau one's own kind. Across blocks, a row sees
-    the committed rows of earlier blocks.
+    M->M tau_j >= tau_i; that is, earlier data and later masks, and at equal tau one's own kind. Across blocks, a row
+    sees the committed rows of earlier blocks.
     """
     assert block.shape == branch.shape == kind.shape == tau.shape
     row_block, column_block = block.unsqueeze(-1), block.unsqueeze(-2)

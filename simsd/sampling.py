@@ -13,7 +13,7 @@ from torch import Tensor
 from simsd.types import DecodeParams
 
 SAMPLE, DRAFT, ACCEPT, RECOVER = range(4)
-"""Purposes: the target's own token (shared by `exact` drafts), a draft's token, the accept test, the recovered token."""
+"""Purposes: the target's token (`exact` drafts share it), a draft's, the accept test, the recovered token."""
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _C1 = 0xBF58476D1CE4E5B9 - 2**64
@@ -59,7 +59,11 @@ def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = Non
 
 @dataclass(slots=True)
 class RowParams:
-    """Sampling settings per logits row, [M] each."""
+    """Sampling settings per logits row, [M] each.
+
+    any_warm, any_cut: whether any row is sampled, or filtered; known before the tensors are on a device, so that greedy
+    batches skip the work without asking it.
+    """
 
     temperature: Tensor
     top_k: Tensor
@@ -67,25 +71,21 @@ class RowParams:
     seed: Tensor
     position: Tensor
     revealed: Tensor
+    any_warm: bool = True
+    any_cut: bool = True
 
     @classmethod
     def build(cls, rows: list[tuple[DecodeParams, int, int]], device: torch.device) -> "RowParams":
         """rows: (the request's settings, position, tokens revealed in the block before this reveal)."""
-
-        def ints(values: list[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int64, device=device)
-
-        def floats(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=device)
-
-        return cls(
-            floats([p.temperature for p, _, _ in rows]),
-            ints([p.top_k for p, _, _ in rows]),
-            floats([p.top_p for p, _, _ in rows]),
-            ints([p.seed for p, _, _ in rows]),
-            ints([position for _, position, _ in rows]),
-            ints([revealed for _, _, revealed in rows]),
+        floats = torch.tensor([(p.temperature, p.top_p) for p, _, _ in rows], dtype=torch.float32, device=device)
+        ints = torch.tensor(
+            [(p.top_k, p.seed, position, revealed) for p, position, revealed in rows], dtype=torch.int64, device=device
         )
+        temperature, top_p = floats.unbind(1)
+        top_k, seed, position, revealed = ints.unbind(1)
+        any_warm = any(p.temperature > 0 for p, _, _ in rows)
+        any_cut = any_warm and any(p.top_k > 0 or p.top_p < 1 for p, _, _ in rows)
+        return cls(temperature, top_k, top_p, seed, position, revealed, any_warm, any_cut)
 
     def select(self, index: Tensor) -> "RowParams":
         return RowParams(
@@ -95,7 +95,15 @@ class RowParams:
             self.seed[index],
             self.position[index],
             self.revealed[index],
+            self.any_warm,
+            self.any_cut,
         )
+
+    def warm_rows(self) -> Tensor:
+        """Indices of the rows that are sampled, int64."""
+        if not self.any_warm:
+            return torch.empty(0, dtype=torch.int64, device=self.temperature.device)
+        return (self.temperature > 0).nonzero().squeeze(1)
 
     def keys(self, purpose: int) -> Tensor:
         return noise_keys(self.seed, self.position, self.revealed, purpose)
@@ -108,11 +116,13 @@ def filtered_log_probs(logits: Tensor, params: RowParams) -> Tensor:
     k-th is kept; top-p keeps the smallest set of likeliest tokens whose mass reaches p.
     """
     assert logits.ndim == 2
+    if not params.any_warm:
+        return logits.log_softmax(dim=-1)
     warm = params.temperature > 0
     log_probs = (logits / torch.where(warm, params.temperature, 1.0).unsqueeze(1)).log_softmax(dim=-1)
-    cut_k, cut_p = warm & (params.top_k > 0), warm & (params.top_p < 1)
-    if not bool((cut_k | cut_p).any()):
+    if not params.any_cut:
         return log_probs
+    cut_k, cut_p = warm & (params.top_k > 0), warm & (params.top_p < 1)
     ordered, order = log_probs.sort(dim=-1, descending=True)
     vocabulary = logits.shape[-1]
     rank = torch.arange(vocabulary, device=logits.device)
@@ -142,7 +152,7 @@ class Scores:
 def sample(log_probs: Tensor, params: RowParams, purpose: int) -> Tensor:
     """One token per row [M, V] -> int64 [M]: the best one at temperature 0, else Gumbel-max with the row's noise."""
     token = log_probs.argmax(dim=-1)
-    warm = (params.temperature > 0).nonzero().squeeze(1)
+    warm = params.warm_rows()
     if warm.numel():
         token[warm] = gumbel_argmax(log_probs[warm], params.select(warm).keys(purpose))
     return token

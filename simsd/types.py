@@ -1,7 +1,7 @@
 """Plain data that crosses the borders between loop, workers and front ends. No torch.
 
-Words: a *block* is B positions denoised together; *open* positions still hold the mask token; a *reveal* gives a position
-its token; *offset* is a position inside its block; a *round* is propose → verify → accept, once.
+Words: a *block* is B positions denoised together; *open* positions still hold the mask token; a *reveal* gives a
+position its token; *offset* is a position inside its block; a *round* is propose → verify → accept, once.
 """
 
 import dataclasses
@@ -31,9 +31,10 @@ CHOICES = {
 class DecodeParams:
     """How one request is decoded. 0 means "the default" for gamma, draft_steps, steps and row_budget: see `resolve`.
 
-    temperature 0 is greedy; top_k 0 and top_p 1 are off. `steps` denoising steps fill a block (1..B). `gamma` tokens are
-    drafted a round (1..B) in `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a probability,
-    `entropy_bound` (entropy remasking) is in nats. `row_budget` bounds the rows of one `exact` verification.
+    temperature 0 is greedy; top_k 0 and top_p 1 are off. `steps` denoising steps fill a block (1..B). `gamma` tokens
+    are drafted a round (1..B) in `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a
+    probability, `entropy_bound` (entropy remasking) is in nats. `row_budget` bounds the rows of one `exact`
+    verification.
     """
 
     method: Method = "simsd"
@@ -129,7 +130,7 @@ class Stats:
 
 @dataclass(slots=True)
 class Output:
-    """What became visible: tokens and text since the last one. `stats` comes with the last, where finish_reason is set."""
+    """What became visible since the last one. `stats` comes with the last, where finish_reason is set."""
 
     token_ids: list[int]
     text: str
@@ -142,9 +143,9 @@ class Work:
     """One sequence's part of a round, for one worker; enough to rebuild all the worker knows of it.
 
     The worker holds KV for `start` tokens, or says what it holds and does no more. `commit` are the whole blocks that
-    follow. While a prompt is prefilled `block` is empty and `commit_limit` tokens of them are committed at most; else at
-    most one block is owed, and the open block comes in the same forward: `block` has B ids, `mask_token_id` where open;
-    `step` denoising steps were taken in it. `gamma` > 0 asks for that many drafted tokens (draft) or expects them
+    follow. While a prompt is prefilled `block` is empty and `commit_limit` tokens of them are committed at most; else
+    at most one block is owed, and the open block comes in the same forward: `block` has B ids, `mask_token_id` where
+    open; `step` denoising steps were taken in it. `gamma` > 0 asks for that many drafted tokens (draft) or expects them
     (target); 0 makes the target denoise by itself.
     """
 
@@ -189,8 +190,8 @@ class Proposals:
 class Verdict:
     """What the target decided. `reveals` are (offset, token) in order; `steps` denoising steps were taken.
 
-    `cached` tokens have KV in the target now, of them `prefix_hit` came from its prefix cache. `draft_cached` is the same
-    of the draft, None if it took no part.
+    `cached` tokens have KV in the target now, of them `prefix_hit` came from its prefix cache. `draft_cached` is the
+    same of the draft, None if it took no part.
     """
 
     cached: int

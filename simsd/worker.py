@@ -101,7 +101,7 @@ class Worker:
 
     @torch.inference_mode()
     def propose(self, batch: list[Work]) -> Proposals:
-        """Draft `gamma` tokens for each sequence that is caught up; commit what is owed, folded into the first forward."""
+        """Draft for each sequence that is caught up; what is owed is committed in the first forward."""
         began = time.perf_counter()
         with self._lock:
             tasks = self._sync(batch)

@@ -1,9 +1,10 @@
 """Vanilla block diffusion written plainly: no pages, no batches, no folding, the whole prefix at every step.
 
-The reference that the product's `vanilla` (and so `exact`) is compared with. It also knows how close each decision was: a
-difference from it is a fault unless the two candidates' scores lay within `TIE` of each other.
+The reference that the product's `vanilla` (and so `exact`) is compared with. It also knows how close each decision was:
+a difference from it is a fault unless the two candidates' scores lay within `TIE` of each other.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -106,12 +107,12 @@ def _step(
                 break
             chosen.append(i)
         ordered = sorted(entropy)
-        close = min([close, *(b - a for a, b in zip(ordered, ordered[1:], strict=False))])
+        close = min([close, *(b - a for a, b in itertools.pairwise(ordered))])
     else:
         chosen = by_confidence[:owed]
         if params.remasking == "dynamic":
             chosen = max(chosen, [i for i in by_confidence if confidence[i] > params.threshold], key=len)
             close = min([close, *(abs(c - params.threshold) for c in confidence)])
         ordered = sorted(confidence)
-        close = min([close, *(b - a for a, b in zip(ordered, ordered[1:], strict=False))])
+        close = min([close, *(b - a for a, b in itertools.pairwise(ordered))])
     return [(positions[i], tokens[i]) for i in chosen], close

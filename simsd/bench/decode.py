@@ -1,7 +1,7 @@
 """Decoding in this process, batch 1, several settings over the same prompts.
 
-Protocol: tokens over decode time, prefill excluded; warm-up prompts dropped. All settings take a prompt in turn before the
-next one comes, so a machine that slows down slows them alike, and ratios are of times taken seconds apart.
+Protocol: tokens over decode time, prefill excluded; warm-up prompts dropped. All settings take a prompt in turn before
+the next one comes, so a machine that slows down slows them alike, and ratios are of times taken seconds apart.
 """
 
 import statistics
@@ -28,7 +28,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Result:
-    """What a setting did on all prompts. `speeds` are tokens/s of each prompt, `ratios` those over the first setting's."""
+    """What a setting did. `ratios`: its tokens/s on each prompt over those of the first setting."""
 
     setting: Setting
     completions: list[Completion] = field(default_factory=list)

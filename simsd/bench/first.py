@@ -1,4 +1,4 @@
-"""The first figures: four methods at two block sizes, in process and over HTTP, and which gamma and draft_steps are best."""
+"""The first figures: four methods, two block sizes, in process and over HTTP; the best gamma and draft_steps."""
 
 import os
 import platform
@@ -66,7 +66,9 @@ def method_settings(best: DecodeParams) -> list[Setting]:
     ]
 
 
-def run(n: int, sweep_n: int, http_n: int, threads: int, target: str, draft: str, note: Callable[[str], Any]) -> dict[str, Any]:
+def run(
+    n: int, sweep_n: int, http_n: int, threads: int, target: str, draft: str, note: Callable[[str], Any]
+) -> dict[str, Any]:
     """Everything; n, sweep_n and http_n are questions a family. `note` is told what is going on."""
     rows: list[Row] = []
     sweeps: dict[int, list[dict[str, Any]]] = {}
@@ -149,7 +151,7 @@ def serving(block_size: int, threads: int, target: str, draft: str) -> Iterator[
 
 
 def over_http(base_url: str, asked: list[Question], params: DecodeParams) -> tuple[float, float]:
-    """(tokens/s as a client sees them, prefill and HTTP included; tokens/s of decoding alone), one request at a time."""
+    """Tokens/s as a client sees them, prefill and HTTP included, and of decoding alone; one request at a time."""
     import httpx
 
     defaults = DecodeParams()
@@ -177,9 +179,9 @@ def machine(threads: int) -> dict[str, Any]:
     import transformers
 
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    cpu = next((line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor())
+    names = (line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name"))
     return {
-        "cpu": cpu,
+        "cpu": next(names, platform.processor()),
         "cores": os.cpu_count(),
         "threads": threads,
         "python": platform.python_version(),

@@ -15,7 +15,7 @@ EPILOG = """examples:
   simsd serve --port 9000 --method exact
   simsd serve --target JetLM/SDAR-8B-Chat --draft JetLM/SDAR-1.7B-Chat --device cuda
 """
-TRY_IT = """curl http://{address}/v1/chat/completions -d \
+TRY_IT = """curl {url}/v1/chat/completions -d \
 '{{"messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'"""
 
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(serve_args: ServeArgs, host: str, port: int, verbose: bool) -> int:
-    from deployments.local import StartError, deploy, local_ray
+    from deployments.local import StartError, base_url, deploy, local_ray
 
     _note(f"starting Ray Serve; target {serve_args.target}, draft {serve_args.draft}")
     with local_ray(serve_args.engines, verbose) as logs:
@@ -65,7 +65,8 @@ def _serve(serve_args: ServeArgs, host: str, port: int, verbose: bool) -> int:
         try:
             signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets a handler of its own
             deploy(build_app(serve_args), host, port, verbose)
-            print(f"ready http://{host}:{port}\n{TRY_IT.format(address=f'{host}:{port}')}", flush=True)
+            url = base_url(host, port)
+            print(f"ready {url}\n{TRY_IT.format(url=url)}", flush=True)
             threading.Event().wait()
         except StartError as error:
             raise StartError(f"{error} (logs: {logs})") from error

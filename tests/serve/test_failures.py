@@ -7,7 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+import ray
+from ray import serve
 
+from deployments.lease import take_lease
+from deployments.local import APP_NAME
+from simsd.errors import WorkerLostError
 from simsd.sequence import Role
 from tests.serve.cluster import alive, engines, kill, pids_of, wait_until
 from tests.serve.conftest import Server
@@ -84,6 +89,22 @@ def test_killed_engine_under_three_streams(server: Server, role: Role) -> None:
     assert not alive(victim)
     assert engines()[role].pid != victim
     wait_until(lambda: set(held().values()) == {(0, 0)}, FREED_WITHIN_S)
+
+
+def test_a_lease_that_cannot_be_had_says_so(server: Server) -> None:
+    """The one target is lent already; who asks for it waits no longer than it said, and leaves the queue."""
+
+    @ray.remote(num_cpus=0)
+    class Holder:
+        pass
+
+    async def ask() -> None:
+        await take_lease(serve.get_deployment_handle("TargetServer", APP_NAME), "target", holder, 1.0)
+
+    holder = Holder.remote()
+    with pytest.raises(WorkerLostError, match=r"no target engine could be leased within 1 s: TargetServer"):
+        asyncio.run(ask())
+    ray.kill(holder)
 
 
 def test_killed_coordinator_comes_back(server: Server) -> None:

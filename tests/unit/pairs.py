@@ -39,9 +39,7 @@ def tokenizer() -> Tokenizer:
 
 def loop_of(block_size: int, draft: Worker | None = None, batch: int = 16, aligned: bool = True) -> Loop:
     target = LocalClient(worker("target", block_size, aligned))
-    return Loop(
-        target, LocalClient(draft or worker("draft", block_size)), tokenizer(), LoopConfig(max_running=batch)
-    )
+    return Loop(target, LocalClient(draft or worker("draft", block_size)), tokenizer(), LoopConfig(max_running=batch))
 
 
 def chat(text: str) -> list[int]:
@@ -56,9 +54,7 @@ def heldout(per_family: int, seed: int = 1) -> list[Question]:
 
 def run(loop: Loop, prompts: list[list[int]], params: list[DecodeParams]) -> list[Completion]:
     """All requests through the loop; afterwards the workers hold nothing and their pools are whole."""
-    requests = [
-        Request(f"request-{i}", prompt, p) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))
-    ]
+    requests = [Request(f"request-{i}", prompt, p) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))]
     done = generate_all(loop, requests)
     for client in (loop.target, loop.draft):
         assert isinstance(client, LocalClient)

@@ -1,4 +1,4 @@
-"""Where answers begin and end: prompt tails, max_tokens inside a block, EOS, stop strings, mask tokens, context limits."""
+"""Where answers begin and end: prompt tails, max_tokens in a block, EOS, stop strings, mask tokens, context limits."""
 
 import dataclasses
 
@@ -43,7 +43,8 @@ def test_max_tokens_inside_a_block(loop: Loop, method: str) -> None:
     """Every cap gives the beginning of the longer answer, and says so."""
     prompt = pairs.chat("Tom has 23 apples and buys 14 more. How many apples does he have now?")
     caps = range(1, 2 * size_of(loop) + 2)
-    done = pairs.run(loop, [prompt] * len(caps), [DecodeParams(method=method, max_tokens=n, ignore_eos=True) for n in caps])
+    params = [DecodeParams(method=method, max_tokens=n, ignore_eos=True) for n in caps]
+    done = pairs.run(loop, [prompt] * len(caps), params)
     longest = done[-1].token_ids
     for cap, completion in zip(caps, done, strict=True):
         assert completion.token_ids == longest[:cap]
@@ -140,8 +141,6 @@ def test_mask_tokens_are_refused(loop: Loop) -> None:
         pairs.chat(f"say {text}")
     with pytest.raises(RequestError, match="mask token"):
         pairs.run(loop, [[5, mask, 6]], [DecodeParams()])
-
-
 
 
 def test_context_limit(loop: Loop) -> None:

@@ -1,4 +1,4 @@
-"""`exact` gives the very tokens of `vanilla`, whatever the draft, the batch and the settings; and vanilla is what it says."""
+"""`exact` gives the very tokens of `vanilla`, whatever the draft, the batch, the settings; `vanilla` is what it says."""
 
 import dataclasses
 import itertools

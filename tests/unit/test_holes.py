@@ -1,4 +1,4 @@
-"""Step order is not position order: rejection in the middle of a right-to-left draft leaves holes, and they are kept."""
+"""Step order is not position order: a rejection in a right-to-left draft leaves holes, and they are kept."""
 
 import numpy as np
 import pytest

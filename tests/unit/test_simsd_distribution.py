@@ -2,10 +2,8 @@
 
 import itertools
 import math
-from pathlib import Path
 
 import pytest
-import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
@@ -20,7 +18,7 @@ from simsd.tokenizer import Tokenizer
 from simsd.types import DecodeParams, Request
 from simsd.worker import Worker
 from tests import oracle
-from tests.unit.checkpoints import random_checkpoint
+from tests.unit.checkpoints import Shape, write_checkpoint
 
 VOCAB, MASK, B = 5, 4, 3
 PROMPT = [1, 2, 0]
@@ -32,13 +30,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Toke
     """Two random models over five tokens, the mask among them, sharp enough that order and acceptance matter."""
     workers = []
     for role, seed in (("target", 1), ("draft", 2)):
-        path: Path = random_checkpoint(
-            tmp_path_factory.mktemp(role), vocab_size=VOCAB, mask_token_id=MASK, block_size=B, seed=seed
-        )
-        worker = Worker(WorkerConfig(role=role, model=str(path)))
-        with torch.no_grad():
-            worker.model.model.norm.weight.mul_(12.0)
-        workers.append(worker)
+        shape = Shape(vocab_size=VOCAB, hidden_size=16, heads=2, kv_heads=1, intermediate_size=24)
+        path = write_checkpoint(tmp_path_factory.mktemp(role), shape, seed=seed, block_size=B, mask_token_id=MASK)
+        workers.append(Worker(WorkerConfig(role=role, model=str(path))))
     return workers[0], workers[1], Tokenizer.load(path)
 
 

@@ -120,6 +120,7 @@ def test_sizes() -> None:
         assert sum(p.numel() for p in build_model(plan.config).parameters()) == plan.config.parameters
 
 
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
 def test_a_killed_run_goes_on_to_the_same_weights(
     source: ExampleSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

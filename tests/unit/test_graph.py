@@ -1,0 +1,121 @@
+"""Which drafted states an `exact` verification looks at."""
+
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simsd.graph import drafted_states
+from simsd.remasking import quota
+from simsd.types import DecodeParams, Proposal, Remasking
+
+
+def proposal_of(offsets: list[int], confidence: list[float]) -> Proposal:
+    count = len(offsets)
+    empty_ids, empty_probs = np.zeros((count, 0), np.int64), np.zeros((count, 0), np.float32)
+    return Proposal(offsets, [10 + offset for offset in offsets], confidence, empty_ids, empty_probs)
+
+
+def states_of(
+    offsets: list[int], confidence: list[float], budget: int, step: int = 0, size: int = 4, **settings_of: object
+) -> list[int]:
+    params = DecodeParams(method="exact", **settings_of).resolve(size)  # type: ignore[arg-type]
+    return drafted_states(proposal_of(offsets, confidence), params, step, size, budget)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Proposal, DecodeParams, int, int, int]:
+    """proposal, settings, step, block size, budget"""
+    size = draw(st.integers(1, 8))
+    offsets = draw(st.permutations(range(size)))[: draw(st.integers(1, size))]
+    confidence = draw(st.lists(st.floats(0, 1, width=32), min_size=len(offsets), max_size=len(offsets)))
+    remasking: Remasking = draw(st.sampled_from(["static", "dynamic", "sequential", "entropy"]))
+    params = DecodeParams(method="exact", remasking=remasking, steps=draw(st.integers(1, size))).resolve(size)
+    return proposal_of(offsets, confidence), params, draw(st.integers(0, 4)), size, draw(st.integers(1, 40))
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_set(
+    case: tuple[Proposal, DecodeParams, int, int, int],
+) -> None:
+    proposal, params, step, size, budget = case
+    listed = drafted_states(proposal, params, step, size, budget)
+    full = (1 << len(proposal.offsets)) - 1
+    assert listed[0] == 0
+    assert len(listed) == len(set(listed)) <= budget
+    assert all(0 <= state < full for state in listed)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases())
+def test_every_state_is_reached_through_listed_ones(case: tuple[Proposal, DecodeParams, int, int, int]) -> None:
+    """A step takes as many entries as it owes at least (the proposal may have fewer): rows are not spent on islands."""
+    proposal, params, step, size, budget = case
+    listed = drafted_states(proposal, params, step, size, budget)
+    least = min(quota(s, params.steps, size) for s in range(step, step + size))
+    for index, state in enumerate(listed[1:], 1):
+        earlier = [parent for parent in listed[:index] if parent & state == parent]
+        taken = [(state ^ parent).bit_count() for parent in earlier]
+        if params.remasking == "dynamic":
+            assert any(count >= least for count in taken)
+        else:
+            most = max(quota(s, params.steps, size) for s in range(step, step + size))
+            assert any(least <= count <= most for count in taken)
+
+
+@pytest.mark.parametrize("confidence", [[0.9, 0.8, 0.7, 0.6], [0.5] * 4, [0.9, 0.1, 0.1, 0.1], [0.2, 0.9, 0.4, 0.6]])
+@pytest.mark.parametrize("remasking", ["static", "entropy"])
+def test_all_proper_subsets_of_a_block_of_four(confidence: list[float], remasking: str) -> None:
+    """15 states are every open subset of the draft's block: then only tokens must agree, not orders."""
+    assert sorted(states_of([2, 0, 3, 1], confidence, 15, remasking=remasking)) == list(range(15))
+    assert sorted(states_of([2, 0, 3, 1], confidence, 100, remasking=remasking)) == list(range(15))
+
+
+@pytest.mark.parametrize(
+    ("steps", "step", "sizes"),
+    [(4, 0, [0, 1, 2, 3]), (2, 0, [0, 2]), (3, 0, [0, 2, 3]), (3, 1, [0, 1, 2, 3]), (1, 0, [0])],
+)
+def test_sequential_is_a_chain_from_the_left(steps: int, step: int, sizes: list[int]) -> None:
+    """Bits number the entries in step order; offsets 2, 0, 3, 1 are revealed from offset 0 on."""
+    order = [1, 3, 0, 2]  # entries by their offset
+    chain = [sum(1 << entry for entry in order[:size]) for size in sizes]
+    assert states_of([2, 0, 3, 1], [0.3, 0.9, 0.5, 0.7], 15, step, steps=steps, remasking="sequential") == chain
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_sequential_chain_of_any_size(case: tuple[Proposal, DecodeParams, int, int, int]) -> None:
+    proposal, params, step, size, budget = case
+    params = DecodeParams(method="exact", remasking="sequential", steps=params.steps).resolve(size)
+    by_offset = sorted(range(len(proposal.offsets)), key=proposal.offsets.__getitem__)
+    lengths = accumulate((quota(step + i, params.steps, size) for i in range(size)), initial=0)
+    chain = [sum(1 << i for i in by_offset[:length]) for length in lengths if length < len(by_offset)]
+    assert drafted_states(proposal, params, step, size, budget) == chain[:budget]
+
+
+def test_dynamic_takes_all_above_the_threshold_together() -> None:
+    """.95 and .92 in one step, then .5, then .4 would fill it."""
+    listed = states_of([2, 0, 3, 1], [0.95, 0.5, 0.92, 0.4], 15, remasking="dynamic", threshold=0.9)
+    assert listed == [0b0000, 0b0101, 0b0111]
+
+
+def test_a_small_budget_goes_to_the_likeliest_states() -> None:
+    confidence = [0.9, 0.3, 0.8, 0.2]
+    assert states_of([2, 0, 3, 1], confidence, 1) == [0]
+    assert states_of([2, 0, 3, 1], confidence, 2) == [0, 0b0001]
+    assert set(states_of([2, 0, 3, 1], confidence, 4)) == {0, 0b0001, 0b0100, 0b0101}
+
+
+def test_several_at_a_step_follow_the_confidence() -> None:
+    """Two steps for four positions: the two surest are guessed to come first."""
+    assert states_of([2, 0, 3, 1], [0.3, 0.9, 0.5, 0.7], 15, steps=2) == [0, 0b1010]
+
+
+@pytest.mark.timeout(20)
+def test_work_is_bounded_by_the_budget() -> None:
+    """32 drafted positions have 4 billion subsets; the budget's states are found at once."""
+    listed = states_of(list(range(32)), [0.9 - i / 100 for i in range(32)], 24, size=32)
+    assert len(listed) == 24
