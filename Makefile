@@ -51,7 +51,7 @@ bench: install ## Measure the methods on the shipped pair
 	$(BIN)/simsd bench $(ARGS)
 
 train-pair: install ## Train the shipped pair again from nothing (about an hour on two cores)
-	$(BIN)/python -m training.train_pair $(ARGS)
+	$(BIN)/python -m training.train_pair --out simsd/assets $(ARGS)
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

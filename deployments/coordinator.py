@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
@@ -84,7 +85,8 @@ class Coordinator:
         }
 
     async def _lease(self, role: Role) -> EngineClient:
-        return await take_lease(self._servers[role], role, self._args.lease_timeout_s)
+        holder = ray.get_runtime_context().current_actor
+        return await take_lease(self._servers[role], role, holder, self._args.lease_timeout_s)
 
     async def _replace(self, role: Role) -> EngineClient:
         """Another engine in place of a lost one."""

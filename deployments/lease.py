@@ -5,8 +5,8 @@ import contextlib
 import time
 from typing import Any
 
-import ray
 from ray import ObjectRef
+from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -66,10 +66,14 @@ class EngineClient:
         return WorkerLostError(f"the draft's proposals are gone: {type(error).__name__}", "draft")
 
 
-async def take_lease(server: DeploymentHandle[Any], role: Role, timeout_s: float) -> EngineClient:
-    """Wait for a free engine of `server`; `WorkerLostError` after `timeout_s` seconds without one."""
+async def take_lease(
+    server: DeploymentHandle[Any], role: Role, holder: ActorHandle[Any], timeout_s: float
+) -> EngineClient:
+    """Wait for a free engine of `server`; `WorkerLostError` after `timeout_s` seconds without one.
+
+    holder: the actor in whose name it is taken, as a rule the caller; the lease ends with it.
+    """
     deadline = time.monotonic() + timeout_s
-    holder = ray.get_runtime_context().current_actor
     last: BaseException | None = None
     while (left := deadline - time.monotonic()) > 0:
         stream: Any = server.options(stream=True).lease.remote(holder)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 APP_NAME = "simsd"
 OBJECT_STORE_BYTES = 128 * 2**20
 """What travels between engines is some kilobytes a round."""
+MAX_TMPDIR_CHARS = 30
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
@@ -37,8 +38,14 @@ class StartError(SimSDError):
     """Ray, or the application on it, did not start."""
 
 
+def base_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def check_port(host: str, port: int) -> None:
     """`ConfigError` if nothing can listen there."""
+    if not 0 < port < 65536:
+        raise ConfigError(f"port must be between 1 and 65535; got {port}")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, OverflowError) as error:
@@ -64,7 +71,9 @@ def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     import ray
 
-    directory = Path(tempfile.mkdtemp(prefix="simsd-"))
+    # Ray's sockets live below it, and a socket's path may have 107 bytes: too few for a long TMPDIR.
+    parent = tempfile.gettempdir()
+    directory = Path(tempfile.mkdtemp(prefix="simsd-", dir=parent if len(parent) <= MAX_TMPDIR_CHARS else "/tmp"))
     keep_logs = False
     try:
         ray.init(
@@ -99,8 +108,8 @@ def deploy(app: "Application", host: str, port: int, verbose: bool = False) -> N
         serve.run(app, name=APP_NAME, route_prefix="/")
     except RuntimeError as error:
         raise StartError(str(error)) from error
-    url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/health"
-    with urllib.request.urlopen(url, timeout=60) as response:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    with urllib.request.urlopen(f"{base_url(reachable, port)}/health", timeout=60) as response:
         assert response.status == 200
 
 

@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import time
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
     torch.set_num_threads(args.threads)
+    # Autocast leaves the norms' weights in float32, on purpose; what torch warns of is a matter of speed.
+    warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     args.state.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(args.seed)
     source = ExampleSource(tokenizer)

@@ -13,17 +13,18 @@ def first_markdown(report: dict[str, Any], command: str) -> str:
     lines = [
         "# First figures",
         "",
-        f"From one command, `{command}`, on {m['date']}: {m['cores']} cores of {m['cpu']}, {m['threads']} torch thread(s) "
-        f"a model, Python {m['python']}, torch {m['torch']}, transformers {m['transformers']}, commit {m['commit']}. "
-        f"Pair: target `{report['pair']['target']}`, draft `{report['pair']['draft']}`, fp32, no GPU.",
+        f"From one command, `{command}`, on {m['date']}: {m['cores']} cores of {m['cpu']}, {m['threads']} torch "
+        f"thread(s) a model, Python {m['python']}, torch {m['torch']}, transformers {m['transformers']}, "
+        f"commit {m['commit']}. Pair: target `{report['pair']['target']}`, "
+        f"draft `{report['pair']['draft']}`, fp32, no GPU.",
         "",
         "Tokens/s is answer tokens over decode time, prefill excluded, batch 1, greedy, EOS on, at most 128 tokens, 3 "
-        f"warm-up prompts dropped; {asked['methods']} held-out prompts of {', '.join(asked['families'])}. Each prompt is "
-        "decoded by every method before the next one comes; *ratio* is the median over prompts of the tokens/s over "
+        f"warm-up prompts dropped; {asked['methods']} held-out prompts of {', '.join(asked['families'])}. Each prompt "
+        "is decoded by every method before the next one comes; *ratio* is the median over prompts of the tokens/s over "
         "vanilla static's on the same prompt, with its quartiles. *Acceptance* is drafted tokens that stood over those "
         "that were judged. *Tokens a target call* counts prefill calls too. Accuracy is over the same prompts, with a "
-        f"95 % interval. Over HTTP ({asked['http']} prompts, one at a time): tokens over the decode time that the server "
-        "reports, and tokens over the client's wall time, prefill, queue and HTTP included.",
+        f"95 % interval. Over HTTP ({asked['http']} prompts, one at a time): tokens over the decode time that the "
+        "server reports, and tokens over the client's wall time, prefill, queue and HTTP included.",
         "",
         "| B | method | tokens/s | ratio | acceptance | tokens a target call | draft calls a token | accuracy "
         "| HTTP: decode | HTTP: client |",
@@ -43,8 +44,8 @@ def first_markdown(report: dict[str, Any], command: str) -> str:
             "",
             f"## simsd, B = {block_size}: gamma and draft_steps",
             "",
-            f"Best here: **{best['setting']}**, {best['ratio']:.2f} times vanilla static ({asked['sweep']} prompts, other "
-            "ones than above, so the choice is not made on what it is judged by).",
+            f"Best here: **{best['setting']}**, {best['ratio']:.2f} times vanilla static ({asked['sweep']} prompts, "
+            "other ones than above, so the choice is not made on what it is judged by).",
             "",
             "| setting | tokens/s | ratio | acceptance | tokens a target call |",
             "|---|---|---|---|---|",
@@ -56,8 +57,9 @@ def first_markdown(report: dict[str, Any], command: str) -> str:
         ]
     lines += [
         "",
-        "Vanilla dynamic reveals every position above its threshold at once; on this easy pair it is a strong baseline, "
-        "and its row stands as measured. `exact` gives vanilla static's very text; its row budget is the default.",
+        "Vanilla dynamic reveals every position above its threshold at once; on this easy pair it is a strong "
+        "baseline, and its row stands as measured. `exact` gives vanilla static's very text; its row budget is "
+        "the default.",
         "",
     ]
     return "\n".join(lines)

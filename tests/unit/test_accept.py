@@ -1,4 +1,4 @@
-"""The accept rules: hand-worked tables, the distributions of speculative sampling, the walk against the target alone."""
+"""The accept rules: hand-worked tables, speculative sampling's distributions, the walk against the target alone."""
 
 from dataclasses import dataclass
 from random import Random
@@ -107,7 +107,7 @@ def test_output_is_distributed_as_the_target(draft_top_k: int) -> None:
     count = 30_000
     params, log_p = params_of(count), P.log().expand(count, -1)
     tokens, ids, q = propose_tokens(Q.log().expand(count, -1), params, torch.full((count,), draft_top_k))
-    cut = torch.where(Q < Q.topk(min(draft_top_k, 5)).values[-1], 0.0, Q)
+    cut = torch.where(Q.topk(min(draft_top_k, 5)).values[-1] > Q, 0.0, Q)
     assert frequencies_are(tokens, cut / cut.sum())
     accepted, recovered = rejection(log_p, params, tokens, ids, q)
     assert frequencies_are(torch.where(accepted, tokens, recovered), P)

@@ -1,4 +1,4 @@
-"""`exact` gives the very tokens of `vanilla`, whatever the draft, the batch, the settings; `vanilla` is what it says."""
+"""`exact` gives the very tokens of `vanilla`, whatever draft, batch and settings; `vanilla` is what it says it is."""
 
 import dataclasses
 import itertools

@@ -36,7 +36,7 @@ def cases(draw: st.DrawFn) -> tuple[Proposal, DecodeParams, int, int, int]:
     return proposal_of(offsets, confidence), params, draw(st.integers(0, 4)), size, draw(st.integers(1, 40))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_set(
     case: tuple[Proposal, DecodeParams, int, int, int],
@@ -49,7 +49,7 @@ def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_s
     assert all(0 <= state < full for state in listed)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_every_state_is_reached_through_listed_ones(case: tuple[Proposal, DecodeParams, int, int, int]) -> None:
     """A step takes as many entries as it owes at least (the proposal may have fewer): rows are not spent on islands."""
@@ -100,13 +100,6 @@ def test_dynamic_takes_all_above_the_threshold_together() -> None:
     """.95 and .92 in one step, then .5, then .4 would fill it."""
     listed = states_of([2, 0, 3, 1], [0.95, 0.5, 0.92, 0.4], 15, remasking="dynamic", threshold=0.9)
     assert listed == [0b0000, 0b0101, 0b0111]
-
-
-def test_a_small_budget_goes_to_the_likeliest_states() -> None:
-    confidence = [0.9, 0.3, 0.8, 0.2]
-    assert states_of([2, 0, 3, 1], confidence, 1) == [0]
-    assert states_of([2, 0, 3, 1], confidence, 2) == [0, 0b0001]
-    assert set(states_of([2, 0, 3, 1], confidence, 4)) == {0, 0b0001, 0b0100, 0b0101}
 
 
 def test_several_at_a_step_follow_the_confidence() -> None:

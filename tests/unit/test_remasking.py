@@ -1,7 +1,7 @@
 """Which positions a denoising step reveals, by hand-worked tables."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simsd.remasking import choose, quota
@@ -25,6 +25,7 @@ def test_quota_by_hand(block_size: int, steps: int, per_step: list[int]) -> None
     assert [quota(step, steps, block_size) for step in range(steps)] == per_step
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 64), st.data())
 def test_quotas_fill_the_block_exactly(block_size: int, data: st.DataObject) -> None:
     steps = data.draw(st.integers(1, block_size))
@@ -34,6 +35,7 @@ def test_quotas_fill_the_block_exactly(block_size: int, data: st.DataObject) -> 
     assert max(quotas) - min(quotas) <= 1
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 64), st.data())
 def test_steps_beyond_the_plan_still_reveal(block_size: int, data: st.DataObject) -> None:
     """A block that speculation left in another rhythm never stalls."""
@@ -103,6 +105,7 @@ def test_ties_go_to_the_left(remasking: Remasking) -> None:
 
 
 @pytest.mark.parametrize("remasking", ["static", "dynamic", "sequential", "entropy"])
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_any_step_reveals_open_positions_once_and_at_least_its_quota(remasking: Remasking, data: st.DataObject) -> None:
     block_size = data.draw(st.integers(1, 16))

@@ -1,0 +1,212 @@
+"""Clients that go away, workers that die, faults of ours: pages come back, and no answer changes."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from simsd.engine import Completion, LocalClient, collect, generate_all
+from simsd.errors import InternalError, WorkerLostError
+from simsd.loop import Loop, Replace
+from simsd.sequence import Role
+from simsd.types import PageUse, Proposals, Verdicts, Work
+from simsd.worker import Worker
+from tests.unit.loops import (
+    Answer,
+    Pair,
+    Recorder,
+    answers,
+    answers_alone,
+    mixed_requests,
+    request,
+    settled,
+    started,
+    write_pair,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def alone(pair: Pair) -> list[Answer]:
+    return answers_alone(pair)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "simsd", "exact"])
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_a_client_that_goes_away_frees_its_pages_in_both_workers(pair: Pair, method: str, prefix_cache: bool) -> None:
+    """In the middle of an answer, beside a neighbour that notices nothing."""
+    target, draft = (pair.worker(role, prefix_cache=prefix_cache) for role in ("target", "draft"))
+    loop = pair.loop(target, draft)
+    neighbour = request("neighbour", 31, max_tokens=60, temperature=1.0)
+    undisturbed = generate_all(loop, [neighbour])[0].token_ids
+
+    def use() -> tuple[PageUse, PageUse]:
+        return target.page_use(), draft.page_use()
+
+    async def run() -> list[int]:
+        rounds = asyncio.create_task(loop.run())
+        before = use()
+        beside = loop.generate(neighbour)
+        tokens = (await anext(beside)).token_ids
+        between = use()
+        leaving = loop.generate(request("leaving", 90, max_tokens=80, method=method))
+        await anext(leaving)
+        assert target.page_use().held == between[0].held + 11  # 172 tokens
+        assert draft.page_use().held == between[1].held + (0 if method == "vanilla" else 11)
+        await leaving.aclose()
+        await settled(lambda: target.page_use().sequences == 1)
+        assert [u.held for u in use()] == [u.held for u in between]
+        async for output in beside:
+            tokens = tokens + output.token_ids
+        assert [u.held for u in use()] == [u.held for u in before] == [0, 0]
+        if not prefix_cache:
+            assert use() == before
+        rounds.cancel()
+        return tokens
+
+    assert asyncio.run(run()) == undisturbed
+    assert loop.load() == (0, 0)
+
+
+def test_a_client_that_goes_away_while_waiting_is_forgotten(pair: Pair) -> None:
+    recorder = Recorder(pair.worker("target"))
+    loop = pair.loop(recorder, pair.worker("draft"), max_running=1)
+
+    async def run() -> None:
+        rounds = asyncio.create_task(loop.run())
+        tasks = [asyncio.create_task(collect(loop, request(name, 6))) for name in ("a", "gone", "b")]
+        await settled(lambda: loop.load() == (1, 2))
+        tasks[1].cancel()
+        await asyncio.gather(tasks[0], tasks[2])
+        rounds.cancel()
+
+    asyncio.run(run())
+    assert started(recorder.rounds) == ["a", "b"]
+
+
+@dataclass
+class Fate:
+    """When one worker dies: in its n-th call, before it did anything, or after the work but before the answer."""
+
+    role: Role
+    dies_at: int
+    after: bool = False
+    calls: int = 0
+
+    def strikes(self) -> bool:
+        self.calls += 1
+        return self.calls == self.dies_at
+
+
+class MortalTarget(LocalClient):
+    def __init__(self, worker: Worker, fate: Fate) -> None:
+        super().__init__(worker)
+        self.fate = fate
+
+    async def verify(self, batch: list[Work], proposals: Any) -> Verdicts:
+        if isinstance(proposals, WorkerLostError):  # as a remote call whose argument failed
+            raise proposals
+        dies = self.fate.role == "target" and self.fate.strikes()
+        if dies and not self.fate.after:
+            raise WorkerLostError("the target died", "target")
+        verdicts = await super().verify(batch, proposals)
+        if dies:
+            raise WorkerLostError("the target died", "target")
+        return verdicts
+
+
+class MortalDraft(LocalClient):
+    def __init__(self, worker: Worker, fate: Fate) -> None:
+        super().__init__(worker)
+        self.fate = fate
+
+    def propose(self, batch: list[Work]) -> Any:
+        if self.fate.role == "draft" and self.fate.strikes():
+            return WorkerLostError("the draft died", "draft")
+        return super().propose(batch)
+
+
+@dataclass
+class Spares:
+    """Gives a fresh worker for a lost one."""
+
+    pair: Pair
+    fate: Fate
+    workers: dict[Role, Worker] = field(default_factory=dict)
+
+    async def __call__(self, role: Role) -> Any:
+        self.workers[role] = self.pair.worker(role)
+        client = MortalTarget if role == "target" else MortalDraft
+        return client(self.workers[role], self.fate)
+
+
+def mortal_loop(pair: Pair, fate: Fate, replace: Replace | None) -> Loop:
+    target, draft = MortalTarget(pair.worker("target"), fate), MortalDraft(pair.worker("draft"), fate)
+    return pair.loop(target, draft, replace, prefill_rows=64)
+
+
+@pytest.mark.parametrize("dies_at", [1, 3, 6, 11])
+@pytest.mark.parametrize(("role", "after"), [("target", False), ("target", True), ("draft", False)])
+def test_a_lost_worker_costs_a_prefill_and_no_answer(
+    pair: Pair, alone: list[Answer], role: Role, after: bool, dies_at: int
+) -> None:
+    """During prefill and in mid-block, for every method: the same tokens and the same text."""
+    fate = Fate(role, dies_at, after)
+    spares = Spares(pair, fate)
+    loop = mortal_loop(pair, fate, spares)
+    assert answers(generate_all(loop, mixed_requests())) == alone
+    assert list(spares.workers) == [role]
+    assert fate.calls > dies_at  # the fresh one worked
+    assert spares.workers[role].page_use().sequences == 0
+    assert loop.load() == (0, 0)
+
+
+@pytest.mark.parametrize("spares", ["none", "broken"])
+def test_a_lost_worker_that_cannot_be_replaced_fails_its_requests(pair: Pair, spares: str) -> None:
+    async def broken(role: Role) -> Any:
+        raise RuntimeError(f"no {role} left")
+
+    loop = mortal_loop(pair, Fate("target", 4), broken if spares == "broken" else None)
+
+    async def run() -> list[Any]:
+        rounds = asyncio.create_task(loop.run())
+        failed = await asyncio.gather(*(collect(loop, each) for each in mixed_requests()), return_exceptions=True)
+        rounds.cancel()
+        return failed
+
+    says = "no target left" if spares == "broken" else "the target died"
+    failed = asyncio.run(run())
+    assert all(isinstance(error, InternalError) and says in str(error) for error in failed)
+    assert loop.load() == (0, 0)
+
+
+def test_a_fault_of_ours_fails_the_running_and_serves_the_next(pair: Pair, alone: list[Answer]) -> None:
+    class Faulty(LocalClient):
+        calls = 0
+
+        async def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
+            self.calls += 1
+            if self.calls == 3:
+                raise ValueError("a bug")
+            return await super().verify(batch, proposals)
+
+    target, draft = pair.worker("target"), pair.worker("draft")
+    loop = pair.loop(Faulty(target), draft)
+
+    async def run() -> list[Completion]:
+        rounds = asyncio.create_task(loop.run())
+        with pytest.raises(InternalError, match="ValueError in a round: a bug"):
+            await collect(loop, mixed_requests()[1])
+        assert target.page_use().sequences == draft.page_use().sequences == 0
+        done = [await collect(loop, each) for each in mixed_requests()[:2]]
+        rounds.cancel()
+        return done
+
+    assert answers(asyncio.run(run())) == alone[:2]
