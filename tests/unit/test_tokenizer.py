@@ -186,7 +186,7 @@ def test_only_byte_level_tokenizers(tmp_path: Path) -> None:
 def test_torch_stays_out(directory: Path) -> None:
     """The ingress tokenises and renders; it must not pay for torch."""
     code = (
-        "import sys, simsd.text, simsd.checkpoint\n"
+        "import sys, simsd.text, simsd.checkpoint, simsd.loop\n"
         "from pathlib import Path; from simsd.tokenizer import Tokenizer\n"
         f"t = Tokenizer.load(Path({str(directory)!r}))\n"
         "t.decode(t.encode_messages([{'role': 'user', 'content': 'Hi'}])); t.content_hash\n"
