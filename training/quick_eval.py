@@ -9,6 +9,7 @@ target reveals. It shares no decoding code with the server, so each can be held 
 import argparse
 import json
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -35,14 +36,14 @@ class CachedModel:
         self.model = model
         self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
 
-    def logits(self, token_ids: Tensor, starts: Tensor, block_size: int) -> Tensor:
-        """token_ids [S, C] at positions starts [S] onward, C a whole number of blocks -> [S, C, vocab].
+    def logits(self, live: Tensor, token_ids: Tensor, starts: Tensor, block_size: int) -> Tensor:
+        """Sequences live [s]; token_ids [s, C] at positions starts [s] onward, C whole blocks -> [s, C, vocab].
 
         Their keys and values overwrite what the cache has there; attention is block-causal.
         """
         sequences, columns = token_ids.shape
         positions = starts[:, None] + torch.arange(columns)
-        index = torch.arange(sequences)[:, None]
+        index = live[:, None]
         capacity = int(positions.max()) + 1
         seen = torch.arange(capacity) < ((positions // block_size + 1) * block_size)[:, :, None]
 
@@ -51,8 +52,8 @@ class CachedModel:
             self.values[layer][index, positions] = v.view(sequences, columns, *v.shape[1:])
             out = F.scaled_dot_product_attention(
                 q.view(sequences, columns, *q.shape[1:]).transpose(1, 2),
-                self.keys[layer, :, :capacity].transpose(1, 2),
-                self.values[layer, :, :capacity].transpose(1, 2),
+                self.keys[layer][live, :capacity].transpose(1, 2),
+                self.values[layer][live, :capacity].transpose(1, 2),
                 attn_mask=seen[:, None],
                 enable_gqa=True,
             )
@@ -88,18 +89,17 @@ def answer(
         row[: len(prompt)] = torch.tensor(prompt)
     lengths = torch.tensor([len(p) for p in prompts])
     starts = lengths // block_size * block_size
+    live = torch.arange(sequences)
     models = [CachedModel(m, sequences, capacity) for m in (model, draft) if m is not None]
     if int(starts.max()) > 0:
         # Shorter prompts run over into masks there; those keys are written anew when their blocks are decoded.
         for cached in models:
-            cached.logits(tokens[:, : int(starts.max())], torch.zeros_like(starts), block_size)
-    running = torch.ones(sequences, dtype=torch.bool)
-    index = torch.arange(sequences)[:, None]
-    while running.any():
-        columns = starts[:, None] + torch.arange(block_size)
-        block = tokens[index, columns]
+            cached.logits(live, tokens[:, : int(starts.max())], torch.zeros_like(starts), block_size)
+    while len(live):
+        columns = starts[live, None] + torch.arange(block_size)
+        block = tokens[live[:, None], columns]
         while (block == MASK).any():
-            logits = [cached.logits(block, starts, block_size) for cached in models]
+            logits = [cached.logits(live, block, starts[live], block_size) for cached in models]
             logits[0][:, :, MASK] = -torch.inf
             confidence, best = logits[0].softmax(-1).max(-1)
             opened = block == MASK
@@ -107,17 +107,16 @@ def answer(
             open_somewhere = opened.any(-1, keepdim=True)
             if tally is not None:
                 guess = logits[1].argmax(-1)
-                counted = running[:, None] & open_somewhere
-                tally.same += int((guess.gather(1, place) == best.gather(1, place))[counted].sum())
-                tally.compared += int(counted.sum())
+                tally.same += int((guess.gather(1, place) == best.gather(1, place))[open_somewhere].sum())
+                tally.compared += int(open_somewhere.sum())
             chosen = torch.where(open_somewhere, best.gather(1, place), block.gather(1, place))
             block = block.scatter(1, place, chosen)
         for cached in models:
-            cached.logits(block, starts, block_size)
-        tokens[index, columns] = block
-        ended = torch.isin(block, torch.tensor(EOS)) & (columns >= lengths[:, None])
-        running &= ~ended.any(-1) & (starts + 2 * block_size <= capacity) & (starts < lengths + max_tokens)
-        starts = torch.where(running, starts + block_size, starts)
+            cached.logits(live, block, starts[live], block_size)
+        tokens[live[:, None], columns] = block
+        ended = torch.isin(block, torch.tensor(EOS)) & (columns >= lengths[live, None])
+        starts[live] += block_size
+        live = live[~ended.any(-1) & (starts + block_size <= capacity)[live] & (starts < lengths + max_tokens)[live]]
     return [_until_eos(row[length:].tolist()) for row, length in zip(tokens, lengths.tolist(), strict=True)]
 
 
@@ -134,27 +133,28 @@ def batches(questions: list[Question], tokenizer: Tokenizer, size: int) -> list[
     return [([q for q, _ in chunk], [ids for _, ids in chunk]) for chunk in chunks]
 
 
-def evaluate(pair: Path, n: int, max_tokens: int, show: int) -> dict[str, dict[str, FamilyScore]]:
-    """Scores by "model B=size", then by family; agreement of the pair stands under "agreement B=size"."""
-    models = {name: load_model(pair / name) for name in ("target", "draft") if (pair / name).is_dir()}
-    tokenizer = Tokenizer.from_file(str(pair / "target" / "tokenizer.json"))
-    questions = [q for family in FAMILIES.values() for q in family.questions("heldout", n)]
-    result: dict[str, dict[str, FamilyScore]] = {}
-    for block_size in (4, 8):
-        tally = Tally()
-        for name, model in models.items():
-            draft = models.get("draft") if name == "target" else None
-            asked, texts = [], []
-            for some, prompts in tqdm(batches(questions, tokenizer, 100), desc=f"{name} B={block_size}", disable=None):
-                answers = answer(model, prompts, block_size, max_tokens, draft, tally if draft else None)
-                asked += some
-                texts += [tokenizer.decode(ids) for ids in answers]
-            result[f"{name} B={block_size}"] = score(asked, texts)
-            wrong = [(q, t) for q, t in zip(asked, texts, strict=True) if not FAMILIES[q.family].check(q, t)]
-            for question, text in wrong[:show]:
-                print(f"wrong: {question.prompt!r} -> {text!r}, not {question.answer!r}")
-        if tally.compared:
-            result[f"agreement B={block_size}"] = {"all": family_score(tally.same, tally.compared)}
+def examine(
+    name: str,
+    models: dict[str, SDARForCausalLM],
+    tokenizer: Tokenizer,
+    questions: list[Question],
+    block_size: int,
+    max_tokens: int,
+    show: int,
+) -> dict[str, FamilyScore]:
+    """Scores of one model by family; for a target with a draft, their agreement too."""
+    draft = models.get("draft") if name == "target" else None
+    tally = Tally() if draft else None
+    asked, texts = [], []
+    for some, prompts in tqdm(batches(questions, tokenizer, 100), desc=f"{name} B={block_size}", disable=None):
+        asked += some
+        texts += [tokenizer.decode(ids) for ids in answer(models[name], prompts, block_size, max_tokens, draft, tally)]
+    result = score(asked, texts)
+    if tally is not None:
+        result["agreement with draft"] = family_score(tally.same, tally.compared)
+    wrong = [(q, t) for q, t in zip(asked, texts, strict=True) if not FAMILIES[q.family].check(q, t)]
+    for question, text in wrong[:show]:
+        print(f"wrong: {question.prompt!r} -> {text!r}, not {question.answer!r}")
     return result
 
 
@@ -162,16 +162,22 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m training.quick_eval", description=__doc__.split("\n\n")[0])
     parser.add_argument("--pair", type=Path, required=True, help="directory with target/ and draft/")
     parser.add_argument("--n", type=int, default=300, help="held-out questions a family, at most")
+    parser.add_argument("--block-sizes", type=int, nargs="+", default=[4, 8], help="block sizes to decode with")
     parser.add_argument("--max-tokens", type=int, default=96, help="longest answer")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print for each model and block size")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    result = evaluate(args.pair, args.n, args.max_tokens, args.show)
-    for title, families in result.items():
-        cells = (f"{name} {s.accuracy:.3f} [{s.low:.3f}, {s.high:.3f}] of {s.n}" for name, s in families.items())
-        print(f"{title}: {'; '.join(cells)}")
+    models = {name: load_model(args.pair / name) for name in ("target", "draft") if (args.pair / name).is_dir()}
+    tokenizer = Tokenizer.from_file(str(args.pair / "target" / "tokenizer.json"))
+    questions = [q for family in FAMILIES.values() for q in family.questions("heldout", args.n)]
+    result: dict[str, dict[str, FamilyScore]] = {}
+    for block_size, name in product(args.block_sizes, models):
+        title = f"{name} B={block_size}"
+        result[title] = examine(name, models, tokenizer, questions, block_size, args.max_tokens, args.show)
+        cells = (f"{key} {s.accuracy:.3f} [{s.low:.3f}, {s.high:.3f}] of {s.n}" for key, s in result[title].items())
+        print(f"{title}: {'; '.join(cells)}", flush=True)
     if args.json:
         plain = {title: {name: vars(s) for name, s in families.items()} for title, families in result.items()}
         args.json.write_text(json.dumps(plain, indent=2) + "\n")
