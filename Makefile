@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # python3.11 is what constraints.txt was tested with; else the first newer one.
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# pip shows its progress to a person, and keeps quiet in a log.
+INSTALL := $(BIN)/python -m pip install $(if $(CI),--quiet) --constraint constraints.txt
 # Arguments for the command behind a target: make serve ARGS="--port 9000", make test ARGS="-k text".
 ARGS ?=
 
@@ -47,8 +48,8 @@ format: $(VENV)/.installed-dev ## Rewrite the code as ruff wants it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: install ## Measure the methods on the shipped pair
-	$(BIN)/simsd bench $(ARGS)
+bench: install ## Measure the methods on the shipped pair: the table of docs/results/first.md
+	$(BIN)/simsd bench first $(ARGS)
 
 train-pair: install ## Train the shipped pair again from nothing (about an hour on two cores)
 	$(BIN)/python -m training.train_pair --out simsd/assets $(ARGS)

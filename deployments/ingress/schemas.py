@@ -202,11 +202,13 @@ class DeltaChoice(BaseModel):
 
 
 class Answer(BaseModel):
-    """What all answers carry. `simsd` has the request's counters (`simsd.types.Stats`)."""
+    """What all answers carry, in OpenAI's order. `simsd` has the request's counters (`simsd.types.Stats`)."""
 
     id: str
+    object: str
     created: int
     model: str
+    choices: list[Any]
     usage: Usage | None = None
     simsd: dict[str, Any] | None = None
 

@@ -41,10 +41,10 @@ def pids_of(title: str) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> float:
+def wait_until(condition: Callable[[], bool], timeout_s: float, every_s: float = 0.02) -> float:
     """Seconds until the condition held; asserts that it did in time."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return time.monotonic() - began

@@ -12,8 +12,8 @@ import pytest
 
 from deployments.args import ServeArgs
 from simsd.checkpoint import resolve_model
+from simsd.config import SHIPPED
 from simsd.tokenizer import Tokenizer
-from tests.serve.pair import DRAFT, TARGET
 
 TIMEOUT_S = 60.0
 
@@ -56,7 +56,7 @@ def server() -> Iterator[Server]:
     from deployments.app import build_app
     from deployments.local import deploy, local_ray
 
-    args = ServeArgs(target=TARGET, draft=DRAFT, served_model_name="tiny")
+    args = ServeArgs(target=SHIPPED, draft=SHIPPED, served_model_name="tiny")
     port = free_port()
     with local_ray(args.engines):
         deploy(build_app(args), "127.0.0.1", port)
@@ -70,7 +70,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.load(resolve_model(TARGET, "target"))
+    return Tokenizer.load(resolve_model(SHIPPED, "target"))
 
 
 @pytest.fixture

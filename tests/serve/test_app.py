@@ -63,7 +63,7 @@ def test_front_ends_import_no_torch(repository: Path) -> None:
     code = (
         "import sys, deployments.app, deployments.ingress.server, deployments.coordinator, simsd.cli.serve;"
         "from simsd.tokenizer import Tokenizer; from simsd.checkpoint import resolve_model;"
-        "from tests.serve.pair import TARGET; Tokenizer.load(resolve_model(TARGET, 'target')).encode('a');"
+        "Tokenizer.load(resolve_model('shipped', 'target')).encode('a');"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=repository, timeout=120).returncode == 0
@@ -87,7 +87,7 @@ def test_config_file_deploys_the_same_app(server: Server) -> None:
     client = _get_global_client()
     client.deploy_apps(config)
     try:
-        wait_until(lambda: serve.status().applications["second"].status == "RUNNING", 90)
+        wait_until(lambda: serve.status().applications["second"].status == "RUNNING", 180, 1)
         body = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
         answer = httpx.post(f"{server.url}/second/v1/chat/completions", json=body, timeout=60).json()
         assert answer["model"] == "second"
@@ -109,7 +109,7 @@ def test_config_file_with_an_unknown_argument_fails_by_name(server: Server) -> N
     }
     _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": [application]}))
     try:
-        wait_until(lambda: serve.status().applications["bad"].status == "DEPLOY_FAILED", 60)
+        wait_until(lambda: serve.status().applications["bad"].status == "DEPLOY_FAILED", 60, 1)
         assert "did you mean 'gamma'" in serve.status().applications["bad"].message
     finally:
         serve.delete("bad")

@@ -9,15 +9,14 @@ import pytest
 
 from simsd.checkpoint import resolve_model
 from simsd.checks import check_startup
-from simsd.config import WorkerConfig
+from simsd.config import SHIPPED, WorkerConfig
 from simsd.errors import CheckpointError, ConfigError, PairMismatchError, SimSDError
-from tests.serve.pair import DRAFT, TARGET
 
 
 def copy(tmp_path: Path, **changes: Any) -> Path:
     """A copy of the shipped draft, its config.json changed; a value of None takes a key out."""
     directory = tmp_path / "changed"
-    shutil.copytree(resolve_model(DRAFT, "draft"), directory)
+    shutil.copytree(resolve_model(SHIPPED, "draft"), directory)
     edit(directory / "config.json", **changes)
     return directory
 
@@ -27,15 +26,15 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
-def check(draft: str | Path = DRAFT, **settings: Any) -> None:
-    target = WorkerConfig(role="target", model=TARGET, **settings)
+def check(draft: str | Path = SHIPPED, **settings: Any) -> None:
+    target = WorkerConfig(role="target", model=SHIPPED, **settings)
     check_startup(WorkerConfig(role="draft", model=str(draft), **settings), target)
 
 
 def test_the_shipped_pair_passes() -> None:
     check()
     check(block_size=8)
-    check_startup(None, WorkerConfig(role="target", model=TARGET))
+    check_startup(None, WorkerConfig(role="target", model=SHIPPED))
 
 
 @pytest.mark.parametrize("changes", [{"block_size": 8}, {"mask_token_id": 5}])
@@ -47,7 +46,7 @@ def test_pairs_that_do_not_fit(tmp_path: Path, changes: dict[str, int]) -> None:
     message = str(caught.value)
     assert name.replace("_", " ") in message
     assert f"{directory}: {value}" in message
-    assert TARGET in message
+    assert SHIPPED in message
 
 
 def test_another_tokenizer(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from simsd.checkpoint import resolve_model
+from simsd.config import SHIPPED
 from tests.serve.cluster import alive, wait_until
 from tests.serve.conftest import free_port
-from tests.serve.pair import DRAFT, TARGET
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
 STOPPED_WITHIN_S = 10.0
@@ -43,10 +43,10 @@ def test_port_in_use() -> None:
 
 def test_start_up_errors(tmp_path: Path) -> None:
     other = tmp_path / "other"
-    shutil.copytree(resolve_model(DRAFT, "draft"), other)
+    shutil.copytree(resolve_model(SHIPPED, "draft"), other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"block_size": 16}))
-    message = refused("--port", str(free_port()), "--target", TARGET, "--draft", str(other))
+    message = refused("--port", str(free_port()), "--target", SHIPPED, "--draft", str(other))
     assert str(other) in message
     assert "16" in message
     assert "max_running" in refused("--port", str(free_port()), "--max-running", "none-at-all")
@@ -67,7 +67,7 @@ def descendants(root: int) -> set[int]:
 
 
 def start(port: int, temporary: Path) -> "subprocess.Popen[str]":
-    command = [*SIMSD, "--port", str(port), "--target", TARGET, "--draft", DRAFT]
+    command = [*SIMSD, "--port", str(port), "--target", SHIPPED, "--draft", SHIPPED]
     temporary.mkdir()
     environment = os.environ | {"TMPDIR": str(temporary)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)

@@ -30,7 +30,7 @@ class Pair:
 
     def worker(self, role: Role, **settings: Any) -> Worker:
         model = self.target if role == "target" else self.draft
-        return Worker(WorkerConfig(role=role, model=str(model), device="cpu", **({"kv_tokens": 2048} | settings)))
+        return Worker(WorkerConfig(role=role, model=str(model), device="cpu", **({"kv_tokens": 2048, "threads": 1} | settings)))
 
     def loop(self, target: Any, draft: Any, replace: Replace | None = None, **settings: Any) -> Loop:
         """Of workers or clients."""
@@ -65,7 +65,7 @@ def one_by_one(loop: Loop, requests: list[Request]) -> list[Completion]:
 
 def write_pair(directory: Path) -> Pair:
     target = write_checkpoint(directory / "target", SHAPE, seed=1)
-    return Pair(target, write_checkpoint(directory / "draft", SHAPE, seed=1, jitter=0.2))
+    return Pair(target, write_checkpoint(directory / "draft", SHAPE, seed=1, jitter=0.08))
 
 
 def answers_alone(pair: Pair) -> list[Answer]:

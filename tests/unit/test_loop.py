@@ -25,7 +25,7 @@ from tests.unit.loops import (
 )
 from tests.unit.toy_tokenizer import MASK_ID
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

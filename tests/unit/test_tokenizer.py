@@ -39,7 +39,11 @@ def oracle(directory: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(directory)
 
 
-@given(text=st.text(min_size=1))
+# Hypothesis knows the special tokens from this package's sources; they have no text, and the mask token is refused.
+plain_text = st.text(min_size=1).filter(lambda text: not any(token in text for token in toy_tokenizer.SPECIAL))
+
+
+@given(text=plain_text)
 def test_encode_and_back(tokenizer: Tokenizer, oracle: PreTrainedTokenizerFast, text: str) -> None:
     ids = tokenizer.encode(text)
     assert ids == oracle.encode(text)
