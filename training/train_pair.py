@@ -73,7 +73,7 @@ class Plan:
 
 
 TARGET = Plan("target", 256, 5, 8, 4, 704, steps=2100)
-DRAFT = Plan("draft", 128, 2, 4, 2, 352, steps=1000)
+DRAFT = Plan("draft", 128, 2, 4, 2, 352, steps=1350)
 
 
 class Objective(nn.Module):
