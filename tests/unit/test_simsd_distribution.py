@@ -22,7 +22,7 @@ from tests.unit.checkpoints import Shape, write_checkpoint
 
 VOCAB, MASK, B = 5, 4, 3
 PROMPT = [1, 2, 0]
-SAMPLES = 6000
+SAMPLES = 2500
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def enumerate_blocks(target: Worker, draft: Worker, params: DecodeParams) -> dic
 
 def p_value(pair: tuple[Worker, Worker, Tokenizer], **settings: float) -> float:
     target, draft, tokenizer = pair
-    loop = Loop(LocalClient(target), LocalClient(draft), tokenizer, LoopConfig(max_running=64))
+    loop = Loop(LocalClient(target), LocalClient(draft), tokenizer, LoopConfig(max_running=128))
     base = {"method": "simsd", "layout": "branches", "temperature": 1.0, "max_tokens": B, "ignore_eos": True}
     requests = [Request(f"r{i}", PROMPT, DecodeParams(**(base | settings), seed=i)) for i in range(SAMPLES)]
     expected = enumerate_blocks(target, draft, requests[0].params)
