@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from simsd.checkpoint import resolve_model
 from simsd.config import LoopConfig, WorkerConfig
@@ -77,8 +78,9 @@ def generate_all(
         gate = asyncio.Semaphore(loop.config.max_running)
         rounds = asyncio.create_task(loop.run())
         answers = asyncio.gather(*(one(index, gate) for index in range(len(requests))))
+        both: list[asyncio.Future[Any]] = [rounds, answers]
         try:
-            await asyncio.wait({rounds, answers}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if rounds.done():
                 rounds.result()  # a loop that died must not leave its requests waiting
             return answers.result()

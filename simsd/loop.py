@@ -10,7 +10,7 @@ from tokens, so a lost worker costs a re-prefill and nothing else.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from simsd.config import LoopConfig
@@ -97,7 +97,7 @@ class Loop:
         verdicts = await self.target.verify(verifying, proposals)
         self._commit(verdicts)
 
-    async def generate(self, request: Request) -> AsyncIterator[Output]:
+    async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
 
         Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling
