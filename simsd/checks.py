@@ -15,6 +15,8 @@ from simsd.pair import check_pair
 from simsd.tokenizer import Tokenizer
 from simsd.types import WorkerInfo
 
+META_FROM_PARAMETERS = 50_000_000
+
 
 def check_startup(draft_config: WorkerConfig | None, target_config: WorkerConfig) -> None:
     """Raise what starting these workers would raise, in about a second and without reading a weight.
@@ -95,7 +97,8 @@ def check_weights(directory: Path, shape: ModelConfig) -> None:
 
     from simsd.models.registry import build_model, checkpoint_slices
 
-    with torch.device("meta"):
+    # Without memory where that matters; torch's first "meta" tensor costs two seconds of imports where it does not.
+    with torch.device("meta" if shape.parameters > META_FROM_PARAMETERS else "cpu"):
         wanted = {name: list(view.shape) for name, view in checkpoint_slices(build_model(shape), shape).items()}
     found: dict[str, list[int]] = {}
     for path in _weight_files(directory):

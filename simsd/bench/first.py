@@ -62,7 +62,7 @@ def method_settings(best: DecodeParams) -> list[Setting]:
             DecodeParams(method="vanilla", remasking="dynamic", threshold=0.9, max_tokens=MAX_TOKENS),
         ),
         Setting("simsd", best),
-        Setting("exact", DecodeParams(method="exact", max_tokens=MAX_TOKENS)),
+        Setting("exact", DecodeParams(method="exact", draft_steps=1, max_tokens=MAX_TOKENS)),
     ]
 
 
@@ -114,7 +114,7 @@ def _sweep_row(result: Result) -> dict[str, Any]:
 def _row(block_size: int, result: Result) -> Row:
     low, high = result.ratio_spread
     params = result.setting.params
-    drafting = f" (gamma {params.gamma}, draft_steps {params.draft_steps})" if params.gamma else ""
+    drafting = f" (gamma {params.gamma or 'B'}, draft_steps {params.draft_steps})" if params.draft_steps else ""
     return Row(
         block_size=block_size,
         method=result.setting.name + drafting,
