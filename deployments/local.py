@@ -13,9 +13,11 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from deployments.args import ServeArgs
+from deployments.processes import nothing_left_behind
 from simsd.errors import ConfigError, SimSDError
 
 if TYPE_CHECKING:
@@ -25,11 +27,14 @@ APP_NAME = "simsd"
 OBJECT_STORE_BYTES = 128 * 2**20
 """What travels between engines is some kilobytes a round."""
 MAX_TMPDIR_CHARS = 30
+STOP_GRACE_S = 2.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
     "RAY_AUTH_MODE": "disabled",
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    # On SIGTERM Ray would first drain its node, for clients that have another node to go to.
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "TOKENIZERS_PARALLELISM": "false",
 }
 
@@ -76,6 +81,22 @@ def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="simsd-", dir=parent if len(parent) <= MAX_TMPDIR_CHARS else "/tmp"))
     keep_logs = False
     try:
+        with nothing_left_behind(STOP_GRACE_S):
+            try:
+                _start_ray(ray, engines, directory, verbose)
+                yield directory / "session_latest" / "logs"
+            finally:
+                ray.shutdown()
+    except Exception:
+        keep_logs = True
+        raise
+    finally:
+        if not keep_logs:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool) -> None:
+    try:
         ray.init(
             address="local",
             num_cpus=max(len(os.sched_getaffinity(0)), 1 + engines),
@@ -86,14 +107,8 @@ def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
             log_to_driver=verbose,
             logging_level=logging.INFO if verbose else logging.ERROR,
         )
-        yield directory / "session_latest" / "logs"
-    except Exception:
-        keep_logs = True
-        raise
-    finally:
-        ray.shutdown()
-        if not keep_logs:
-            shutil.rmtree(directory, ignore_errors=True)
+    except Exception as error:  # Ray raises bare ones, as when a busy machine makes it miss its own time limits
+        raise StartError(f"Ray did not start: {error} (logs: {directory})") from error
 
 
 def deploy(app: "Application", host: str, port: int, verbose: bool = False) -> None:

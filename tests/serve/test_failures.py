@@ -49,9 +49,14 @@ def test_fifty_clients_that_leave(server: Server) -> None:
     assert set(held().values()) == {(0, 0)}
 
     async def all_of_them() -> None:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group, httpx.AsyncClient(base_url=server.url) as client:
             for index in range(50):
-                group.create_task(drop(server.url, index, 0.05 + index * 0.03, stream=index % 2 == 0))
+                group.create_task(drop(server.url, index, 0.1 + index * 0.03, stream=index % 2 == 0))
+            loads = []
+            for _ in range(20):
+                loads.append((await client.get("/health")).json()["running"])
+                await asyncio.sleep(0.1)
+            assert max(loads) > 1, "nobody was being served while they left"
 
     asyncio.run(all_of_them())
     wait_until(lambda: set(held().values()) == {(0, 0)}, FREED_WITHIN_S)

@@ -206,6 +206,7 @@ AFTER_23: View = {0: (10, 0.8), 1: (11, 0.1)}
         Walk({0: {**START, 3: (99, 0.3)}, 5: AFTER_23}, [(2, 12), (3, 99)], (1, 1, 1, 0), steps=2),
         Walk({0: {**START, 1: (11, 0.8)}}, [(2, 12), (1, 11)], (1, 1, 0, 1), steps=2),
         Walk({0: START}, [(2, 12), (3, 13), (0, 10), (1, 11)], (1, 3, 0, 1), steps=1),  # the block is full
+        Walk({0: START, 5: AFTER_23}, [(2, 12), (3, 13), (0, 10)], (2, 3, 0, 0), steps=3),  # two, then one
         Walk({0: START, 1: AFTER_2}, [(2, 12), (0, 10)], (2, 2, 0, 0), steps=3, step=1),  # quotas 2, 1, 1: past the 2
     ],
 )
@@ -235,7 +236,8 @@ def test_walk_goes_where_the_target_alone_would_go(data: st.DataObject) -> None:
     first = data.draw(st.integers(0, 2))
     offsets = data.draw(st.permutations(range(size)))[: data.draw(st.integers(1, size))]
     full = (1 << len(offsets)) - 1
-    listed = [0, *data.draw(st.lists(st.integers(1, max(1, full - 1)), unique=True))]
+    some = st.lists(st.integers(1, max(1, full - 1)), unique=True)
+    listed = [0, *data.draw(some | st.just(list(range(1, full))))]
     listed = [state for state in listed if state != full]
     entropies: list[float] = []
     views = {}

@@ -1,6 +1,7 @@
 """Clients that go away, workers that die, faults of ours: pages come back, and no answer changes."""
 
 import asyncio
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from simsd.engine import Completion, LocalClient, collect, generate_all
 from simsd.errors import InternalError, WorkerLostError
 from simsd.loop import Loop, Replace
 from simsd.sequence import Role
-from simsd.types import PageUse, Proposals, Verdicts, Work
+from simsd.types import DecodeParams, PageUse, Proposals, Verdict, Verdicts, Work
 from simsd.worker import Worker
 from tests.unit.loops import (
     Answer,
@@ -24,6 +25,7 @@ from tests.unit.loops import (
     started,
     write_pair,
 )
+from tests.unit.toy_tokenizer import MASK_ID
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -210,3 +212,43 @@ def test_a_fault_of_ours_fails_the_running_and_serves_the_next(pair: Pair, alone
         return done
 
     assert answers(asyncio.run(run())) == alone[:2]
+
+
+def work_from(start: int, held: int, block: list[int]) -> Work:
+    """A greedy round of a sequence of which the worker is thought to hold `start` of `held` committed tokens."""
+    tokens = request("w", held).prompt_ids
+    params = DecodeParams(method="vanilla", ignore_eos=True).resolve(4)
+    return Work("w", params, 48, start, tokens[start:], 4, block, 0, 0)
+
+
+OPEN = [50, MASK_ID, MASK_ID, MASK_ID]
+
+
+def test_a_round_asked_twice_has_one_answer(pair: Pair) -> None:
+    """A verdict that got lost: the worker holds more than is thought, and goes on from there."""
+    worker = pair.worker("target")
+    prefilled = worker.verify([work_from(0, 4, [])], None).items["w"]
+    assert (prefilled.cached, prefilled.reveals) == (4, [])
+    first = worker.verify([work_from(4, 8, OPEN)], None).items["w"]
+    assert (first.cached, len(first.reveals)) == (8, 1)
+    for start in (8, 4, 0):  # what it has is told apart from what it lacks by content, not by what the loop believes
+        assert worker.verify([work_from(start, 8, OPEN)], None).items["w"] == first
+
+
+@pytest.mark.parametrize(("start", "held"), [(8, 12), (16, 16), (0, 0)])
+def test_a_worker_that_holds_something_else_says_so_and_does_nothing(pair: Pair, start: int, held: int) -> None:
+    """It holds 4 tokens; asked to go on from more, or of less, it would build on the wrong context."""
+    worker = pair.worker("target")
+    worker.verify([work_from(0, 4, [])], None)
+    verdicts = worker.verify([work_from(start, held, OPEN)], None)
+    assert verdicts.items["w"] == Verdict(cached=4)
+    assert verdicts.target_forwards == 0
+    proposals = worker.propose([dataclasses.replace(work_from(start, held, OPEN), gamma=2)])
+    assert (proposals.items, proposals.cached, proposals.forwards) == ({}, {"w": 4}, 0)
+
+
+def test_a_worker_that_knows_nothing_of_a_running_sequence_says_so(pair: Pair) -> None:
+    """It was replaced between two rounds: no pages are taken on the strength of half a story."""
+    worker = pair.worker("target")
+    assert worker.verify([work_from(4, 8, OPEN)], None).items["w"] == Verdict(cached=0)
+    assert worker.page_use().sequences == 0

@@ -1,0 +1,52 @@
+"""Processes below this one (Linux), so that none is left behind."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.05
+
+
+def descendants(root: int) -> set[int]:
+    """Ids of all live processes below `root`."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it may be gone by now
+            state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
+            if state != "Z":
+                parents[int(path.parent.name)] = int(parent)
+    below: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in below | {root}} - below:
+        below |= more
+    return below
+
+
+@contextlib.contextmanager
+def nothing_left_behind(grace_s: float) -> Iterator[None]:
+    """Kill what was started inside the context and still runs `grace_s` seconds after it.
+
+    Ray starts processes that start processes; when one in the middle is killed, its children go to init, out of reach.
+    As their subreaper we get them instead.
+    """
+    before = descendants(os.getpid())
+    _become_subreaper(True)
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + grace_s
+        while left := descendants(os.getpid()) - before:
+            if time.monotonic() > deadline:
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S)
+        _become_subreaper(False)
+
+
+def _become_subreaper(on: bool) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
