@@ -24,8 +24,9 @@ def first_markdown(report: dict[str, Any], command: str) -> str:
         "vanilla static's on the same prompt, with its quartiles. *Acceptance* is drafted tokens that stood over those "
         "that were judged. *Tokens a target call* counts prefill calls too. Accuracy is over the same prompts, with a "
         f"95 % interval. Over HTTP ({asked['http']} prompts, one at a time): tokens over the decode time that the "
-        "server reports, and tokens over the client's wall time, prefill, queue and HTTP included. On a shared machine read "
-        "the ratios, which are of times taken seconds apart; the HTTP columns are of one method after the other.",
+        "server reports, and tokens over the client's wall time, prefill, queue and HTTP included. On a shared "
+        "machine read the ratios, which are of times taken seconds apart; the HTTP columns are of one method after "
+        "the other.",
         "",
         "| B | method | tokens/s | ratio | acceptance | tokens a target call | draft calls a token | accuracy "
         "| HTTP: decode | HTTP: client |",

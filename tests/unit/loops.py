@@ -30,7 +30,8 @@ class Pair:
 
     def worker(self, role: Role, **settings: Any) -> Worker:
         model = self.target if role == "target" else self.draft
-        return Worker(WorkerConfig(role=role, model=str(model), device="cpu", **({"kv_tokens": 2048, "threads": 1} | settings)))
+        given = {"kv_tokens": 2048, "threads": 1} | settings
+        return Worker(WorkerConfig(role=role, model=str(model), device="cpu", **given))
 
     def loop(self, target: Any, draft: Any, replace: Replace | None = None, **settings: Any) -> Loop:
         """Of workers or clients."""

@@ -216,7 +216,7 @@ def test_a_fault_of_ours_fails_the_running_and_serves_the_next(pair: Pair, alone
 
 def work_from(start: int, held: int, block: list[int]) -> Work:
     """A greedy round of a sequence of which the worker is thought to hold `start` of `held` committed tokens."""
-    tokens = request("w", held).prompt_ids
+    tokens = request("w", 16).prompt_ids[:held]
     params = DecodeParams(method="vanilla", ignore_eos=True).resolve(4)
     return Work("w", params, 48, start, tokens[start:], 4, block, 0, 0)
 
@@ -231,7 +231,7 @@ def test_a_round_asked_twice_has_one_answer(pair: Pair) -> None:
     assert (prefilled.cached, prefilled.reveals) == (4, [])
     first = worker.verify([work_from(4, 8, OPEN)], None).items["w"]
     assert (first.cached, len(first.reveals)) == (8, 1)
-    for start in (8, 4, 0):  # what it has is told apart from what it lacks by content, not by what the loop believes
+    for start in (8, 4, 0):  # what it lacks counts from what it holds, not from what the loop believes
         assert worker.verify([work_from(start, 8, OPEN)], None).items["w"] == first
 
 
