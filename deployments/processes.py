@@ -10,6 +10,8 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
+KILL_S = 5.0
+"""How long to wait for what was killed; a process that hangs in the kernel must not hang us."""
 
 
 def descendants(root: int) -> set[int]:
@@ -38,9 +40,9 @@ def nothing_left_behind(grace_s: float) -> Iterator[None]:
     try:
         yield
     finally:
-        deadline = time.monotonic() + grace_s
-        while left := descendants(os.getpid()) - before:
-            if time.monotonic() > deadline:
+        ended = time.monotonic()
+        while (left := descendants(os.getpid()) - before) and time.monotonic() < ended + grace_s + KILL_S:
+            if time.monotonic() > ended + grace_s:
                 for pid in left:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)

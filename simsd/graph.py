@@ -4,6 +4,8 @@ A state is a set of revealed positions with the draft's tokens in them, however 
 is a bitmask over the proposal's entries; 0 is the block as it stands. The full set needs no rows and is never listed.
 """
 
+from heapq import heappop, heappush
+
 from simsd.remasking import quota
 from simsd.types import DecodeParams, Proposal
 
@@ -20,21 +22,27 @@ def drafted_states(proposal: Proposal, params: DecodeParams, step: int, block_si
     """
     full = (1 << len(proposal.offsets)) - 1
     level, worth = {0: 1.0}, {0: 1.0}
-    parents: dict[int, set[int]] = {}
+    children: dict[int, list[int]] = {}
     while level:
         following: dict[int, float] = {}
         for state, chance in level.items():
             for taken, share in _moves(state, proposal, params, step, block_size):
                 following[state | taken] = following.get(state | taken, 0.0) + chance * share
-                parents.setdefault(state | taken, set()).add(state)
+                children.setdefault(state, []).append(state | taken)
         following.pop(full, None)
         level = dict(sorted(following.items(), key=lambda item: -item[1])[:budget])
         worth.update(level)
         step += 1
+    # A merged state may be worth more than each of its parents: it waits until one of them is listed.
     listed: list[int] = []
-    for state in sorted(worth, key=lambda state: -worth[state]):
-        if len(listed) < budget and (state == 0 or not parents[state].isdisjoint(listed)):
-            listed.append(state)
+    ready, met = [(-1.0, 0)], {0}
+    while ready and len(listed) < budget:
+        _, state = heappop(ready)
+        listed.append(state)
+        for child in children.get(state, ()):
+            if child in worth and child not in met:
+                met.add(child)
+                heappush(ready, (-worth[child], child))
     return listed
 
 

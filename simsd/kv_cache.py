@@ -69,7 +69,7 @@ class PagePool:
     def release(self, seq_id: str) -> None:
         """Give a sequence's pages back; an unknown id is fine."""
         sequence = self.sequences.pop(seq_id, None)
-        for page in sequence.pages if sequence else ():
+        for page in reversed(sequence.pages if sequence else []):  # a prefix's first page is of most use: evict it last
             self._drop(page)
 
     def use(self) -> PageUse:

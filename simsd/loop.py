@@ -137,16 +137,19 @@ class Loop:
         stream = TextStream(self.tokenizer, params.stop)
         sequence = Sequence(Request(request.request_id, request.prompt_ids, params), info, stream)
         length = f"{len(request.prompt_ids)} prompt tokens and max_tokens {params.max_tokens}"
-        if sequence.total_tokens > info.max_model_len:
-            raise ContextLengthError(
-                f"{length} exceed the context of {info.max_model_len} tokens (counted in whole blocks)", "max_tokens"
-            )
         for role, client_info, share in self._pools(sequence):
+            if sequence.total_tokens > client_info.max_model_len:
+                raise ContextLengthError(
+                    f"{length} exceed the context of {client_info.max_model_len} tokens of the {role} (whole blocks)",
+                    "max_tokens",
+                )
             if client_info.pages_needed(sequence.total_tokens) > int(client_info.pages * share):
                 raise ContextLengthError(f"{length} never fit the {role}'s {client_info.pages} pages", "max_tokens")
-        if len(self.waiting) >= self.config.max_queued and not self._has_room(sequence):
+        # With nobody waiting, a request that fits now needs no place in the queue.
+        if len(self.waiting) >= self.config.max_queued and (self.waiting or not self._has_room(sequence)):
             raise QueueFullError(f"{len(self.waiting)} requests are waiting already; try again later")
         self.waiting.append(sequence)
+        self._admit()  # at once, so that a burst between two rounds finds the queue as long as it is
         self._wake.set()
         return sequence
 

@@ -43,7 +43,7 @@ def noise_keys(seed: Tensor, position: Tensor, revealed: Tensor, purpose: int) -
 def uniform(keys: Tensor, tokens: Tensor) -> Tensor:
     """keys [M], tokens int64 [M, T] or [T] -> float64 in the open interval (0, 1), [M, T]."""
     bits = _shift(_mix(keys.unsqueeze(-1) + (tokens + 1) * _GOLDEN), 11)
-    return (bits.to(torch.float64) + 0.5) * 2.0**-53
+    return ((bits.to(torch.float64) + 0.5) * 2.0**-53).clamp_(max=1 - 2.0**-53)
 
 
 def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = None) -> Tensor:

@@ -81,6 +81,7 @@ class DecodeParams:
         _check("row_budget", self.row_budget or block_size, block_size, None)
         return dataclasses.replace(
             self,
+            temperature=self.temperature if self.temperature >= 1e-5 else 0.0,  # below, logits would overflow
             gamma=gamma,
             draft_steps=self.draft_steps or gamma,
             steps=self.steps or block_size,

@@ -64,7 +64,7 @@ class Worker:
             raise ConfigError(f"{config.model}: neither arguments, config nor name tell block_size and mask_token_id")
         if not mask_token_id < shape.vocab_size:
             raise ConfigError(f"mask_token_id {mask_token_id} is not in the vocabulary of {shape.vocab_size}")
-        page_size = config.page_size or max(1, 16 // block_size) * block_size
+        page_size = config.page_size or -(-16 // block_size) * block_size
         if page_size % block_size:
             raise ConfigError(f"page_size {page_size} is not a whole number of blocks of {block_size}")
         max_model_len = min(config.max_model_len or shape.max_position_embeddings, shape.max_position_embeddings)

@@ -53,8 +53,19 @@ def block_size_from_name(name: str) -> int | None:
     """SDAR's public names end in -b8 ... -b64; without a suffix the block size is 4. None for other names."""
     if "SDAR" not in name:
         return None
-    match = re.search(r"-b(\d+)$", name)
+    match = re.search(r"-b(\d+)/*$", name)
     return int(match.group(1)) if match else 4
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; `CheckpointError` if it is none."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path}: must hold a JSON object")
+    return found
 
 
 def _as_ids(value: Any) -> tuple[int, ...]:
@@ -71,22 +82,24 @@ def load_model_config(directory: Path, name: str = "") -> ModelConfig:
     path = directory / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{directory}: no config.json; a checkpoint directory needs one")
-    raw: dict[str, Any] = json.loads(path.read_text())
+    raw = read_json(path)
     missing = [key for key in REQUIRED if key not in raw]
     if missing:
         raise CheckpointError(f"{path}: lacks {', '.join(missing)}")
     architectures = raw.get("architectures") or []
     if len(architectures) != 1:
         raise CheckpointError(f"{path}: architectures must name exactly one class, it says {architectures}")
-    if raw.get("rope_scaling"):
-        raise CheckpointError(f"{path}: rope_scaling {raw['rope_scaling']} is not supported; it must be null")
-    generation = directory / "generation_config.json"
-    eos = json.loads(generation.read_text()).get("eos_token_id") if generation.is_file() else None
-    block_size = raw.get("block_size") or block_size_from_name(name or directory.name)
-    mask_token_id = raw.get("mask_token_id")
-    if mask_token_id is None and "SDAR" in (name or directory.name):
-        mask_token_id = 151669
     rope = raw.get("rope_parameters") or {}
+    if raw.get("rope_scaling") or rope.get("rope_type", "default") != "default":
+        found = raw.get("rope_scaling") or rope
+        raise CheckpointError(f"{path}: RoPE scaling {found} is not supported; only the default RoPE is")
+    generation = directory / "generation_config.json"
+    eos = read_json(generation).get("eos_token_id") if generation.is_file() else None
+    name = name.rstrip("/") or directory.name
+    block_size = raw.get("block_size") or block_size_from_name(name)
+    mask_token_id = raw.get("mask_token_id")
+    if mask_token_id is None and "SDAR" in name:
+        mask_token_id = 151669
     return ModelConfig(
         architecture=architectures[0],
         head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],

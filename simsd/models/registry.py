@@ -3,17 +3,17 @@
 A new family is one module file and one row of ARCHITECTURES.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from simsd.errors import CheckpointError
-from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.config import ModelConfig, load_model_config, read_json
+from simsd.models.layers import rope_table
 from simsd.models.sdar import SDARForCausalLM
 
 ARCHITECTURES: dict[str, type[SDARForCausalLM]] = {"SDARForCausalLM": SDARForCausalLM}
@@ -52,17 +52,18 @@ def checkpoint_slices(model: nn.Module, config: ModelConfig) -> dict[str, Tensor
 
 def _tensors(directory: Path) -> Iterator[tuple[str, Tensor]]:
     index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    else:
-        names = ["model.safetensors"]
+    sharded = index.is_file()
+    names = sorted(set(read_json(index)["weight_map"].values())) if sharded else ["model.safetensors"]
     for name in names:
         path = directory / name
         if not path.is_file():
             raise CheckpointError(f"{directory}: {name} is missing; weights are read from safetensors only")
-        with safe_open(path, framework="pt") as shard:
-            for key in shard.keys():  # noqa: SIM118 (not a mapping)
-                yield key, shard.get_tensor(key)
+        try:
+            with safe_open(path, framework="pt") as shard:
+                for key in shard.keys():  # noqa: SIM118 (not a mapping)
+                    yield key, shard.get_tensor(key)
+        except SafetensorError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
 def load_model(directory: Path, name: str = "", dtype: torch.dtype = torch.float32) -> SDARForCausalLM:
@@ -89,7 +90,8 @@ def load_model(directory: Path, name: str = "", dtype: torch.dtype = torch.float
     missing = sorted(views.keys() - seen)
     if missing:
         raise CheckpointError(f"{directory}: {len(missing)} weights are missing, the first is {missing[0]!r}")
-    model.model.rope = model.model.rope.float()
+    # Built anew: the cast to `dtype` has rounded it, and positions need all of float32.
+    model.model.rope = rope_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
     return model.eval().requires_grad_(False)
 
 

@@ -112,3 +112,17 @@ def test_work_is_bounded_by_the_budget() -> None:
     """32 drafted positions have 4 billion subsets; the budget's states are found at once."""
     listed = states_of(list(range(32)), [0.9 - i / 100 for i in range(32)], 24, size=32)
     assert len(listed) == 24
+
+
+def test_a_small_budget_goes_to_the_likeliest_states() -> None:
+    confidence = [0.9, 0.3, 0.8, 0.2]
+    assert states_of([2, 0, 3, 1], confidence, 1) == [0]
+    assert states_of([2, 0, 3, 1], confidence, 2) == [0, 0b0001]
+    assert set(states_of([2, 0, 3, 1], confidence, 4)) == {0, 0b0001, 0b0100, 0b0101}
+
+
+@pytest.mark.parametrize("confidence", [[0.99, 0.98, 0.97, 0.96], [1.0] * 4])
+@pytest.mark.parametrize("remasking", ["static", "entropy"])
+def test_all_proper_subsets_of_a_sure_block_of_four(confidence: list[float], remasking: str) -> None:
+    """15 states are every open subset of the draft's block: then only tokens must agree, not orders."""
+    assert sorted(states_of([2, 0, 3, 1], confidence, 15, remasking=remasking)) == list(range(15))

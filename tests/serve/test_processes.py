@@ -1,0 +1,31 @@
+"""Nothing is left behind, orphans included."""
+
+import os
+import subprocess
+import time
+
+from deployments.processes import descendants, nothing_left_behind
+from tests.serve.cluster import alive
+
+
+def orphan() -> int:
+    """A process whose parent has gone."""
+    done = subprocess.run(["sh", "-c", "sleep 300 >/dev/null & echo $!"], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_orphans_are_killed_after_their_grace() -> None:
+    with nothing_left_behind(grace_s=0.3):
+        pid = orphan()
+        assert pid in descendants(os.getpid())
+        ended = time.monotonic()
+    assert not alive(pid)
+    assert time.monotonic() - ended >= 0.3
+
+
+def test_what_ran_before_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "300"]) as before:
+        with nothing_left_behind(grace_s=0):
+            pass
+        assert alive(before.pid)
+        before.kill()
