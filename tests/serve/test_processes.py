@@ -10,7 +10,7 @@ from tests.serve.cluster import alive
 
 def orphan() -> int:
     """A process whose parent has gone."""
-    done = subprocess.run(["sh", "-c", "sleep 300 >/dev/null & echo $!"], capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
