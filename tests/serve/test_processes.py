@@ -10,8 +10,8 @@ from tests.serve.cluster import alive
 
 def orphan() -> int:
     """A process whose parent has gone."""
-    done = subprocess.run(["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    command = "sleep 300 >/dev/null 2>&1 & echo $!"
+    return int(subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout)
 
 
 def test_orphans_are_killed_after_their_grace() -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from deployments.processes import descendants
 from simsd.checkpoint import resolve_model
-from tests.serve.cluster import alive, pids_of, wait_until
+from tests.serve.cluster import alive, cpu_s, pids_of, wait_until
 from tests.serve.conftest import free_port
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
-READY_WITHIN_S = 120.0
-"""The promise is 60 s on two idle cores; tests may run beside something else."""
+READY_WITHIN_CPU_S = 90.0
+"""The promise is ready in 60 s on two idle cores. Tests may run beside something else, so we count the work, not the time:
+what takes 90 s of it is done in 45 s there, which leaves 15 s for waits."""
 STOPPED_WITHIN_S = 10.0
 
 
@@ -76,7 +77,9 @@ def test_ready_answer_ctrl_c(short_tmp: Path) -> None:
     with started(port, short_tmp / "t") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"ready http://127.0.0.1:{port}\n"
-        assert time.monotonic() - began < READY_WITHIN_S
+        spent = sum(map(cpu_s, descendants(process.pid) | {process.pid}))
+        print(f"ready after {time.monotonic() - began:.1f} s and {spent:.1f} s of CPU")
+        assert spent < READY_WITHIN_CPU_S
         curl = process.stdout.readline()
         answer = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60)
         assert "Paris" in json.loads(answer.stdout)["choices"][0]["message"]["content"]
