@@ -19,8 +19,8 @@ from tests.serve.conftest import free_port
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
 READY_WITHIN_CPU_S = 90.0
-"""The promise is ready in 60 s on two idle cores. Tests may run beside something else, so we count the work, not the time:
-what takes 90 s of it is done in 45 s there, which leaves 15 s for waits."""
+"""The promise is ready in 60 s on two idle cores. Tests may run beside something else, so we count the work, not the
+time: what takes 90 s of it is done in 45 s there, which leaves 15 s for waits."""
 STOPPED_WITHIN_S = 10.0
 
 
