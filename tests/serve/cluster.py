@@ -1,5 +1,6 @@
 """A look inside the running application: processes and pages."""
 
+import contextlib
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from ray import serve
 
 from deployments.coordinator import EngineState
 from deployments.local import APP_NAME
+from deployments.processes import descendants
 from simsd.sequence import Role
 
 
@@ -39,14 +41,12 @@ def cpu_s(pid: int) -> float:
 
 
 def pids_of(title: str) -> list[int]:
-    """Processes whose command line begins with `title`; Ray names its workers by what they run."""
+    """Our processes whose command line begins with `title`; Ray names its workers by what they run."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().decode(errors="replace").startswith(title):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(title.encode()):
+                found.append(pid)
     return found
 
 

@@ -1,5 +1,7 @@
 """One Ray and one application for all tests of this folder that ask for it."""
 
+import contextlib
+import random
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -26,15 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, outside the range that Ray's workers use."""
-    with socket.socket() as probe:
-        for port in range(8600, 8700):
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise AssertionError("no free port")
+    """A port that was free a moment ago, outside the ranges of Ray's workers and of outgoing connections."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,15 @@ from pathlib import Path
 import httpx
 import pytest
 from pydantic import ValidationError
+from ray import serve
+from ray.serve._private.api import _get_global_client, call_user_app_builder_with_args_if_necessary
+from ray.serve.deployment import Application
+from ray.serve.schema import ServeDeploySchema
 
+from deployments.app import build_app
 from deployments.args import ServeArgs
 from simsd.errors import ConfigError
-from tests.serve.cluster import wait_until
+from tests.serve.cluster import pids_of, wait_until
 from tests.serve.conftest import Server
 
 
@@ -69,47 +74,32 @@ def test_front_ends_import_no_torch(repository: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=repository, timeout=120).returncode == 0
 
 
-def test_config_file_deploys_the_same_app(server: Server) -> None:
-    """A second application beside the first, from Serve's own config schema, as `serve deploy` and RayService do it."""
-    from ray import serve
-    from ray.serve._private.api import _get_global_client
-    from ray.serve.schema import ServeDeploySchema
+def test_serve_run_takes_the_builder() -> None:
+    """`serve run deployments.app:build_app gamma=2` calls it like this."""
+    app = call_user_app_builder_with_args_if_necessary(build_app, {"gamma": "2", "draft": "none"})
+    assert isinstance(app, Application)
+    with pytest.raises(ConfigError, match="did you mean 'gamma'"):
+        call_user_app_builder_with_args_if_necessary(build_app, {"gama": "2"})
 
-    args = {"target": server.args.target, "draft": server.args.draft, "served_model_name": "second", "gamma": "2"}
-    application = {
-        "name": "second",
-        "route_prefix": "/second",
-        "import_path": "deployments.app:build_app",
-        "args": args,
-        "deployments": [{"name": "Coordinator", "graceful_shutdown_timeout_s": 5}],
-    }
-    config = ServeDeploySchema.model_validate({"applications": [application]})
-    client = _get_global_client()
-    client.deploy_apps(config)
+
+def test_config_file_deploys_the_same_app(server: Server) -> None:
+    """From Serve's own config schema, as `serve deploy` and RayService do it: a right one and a misspelt one."""
+    second = {"target": server.args.target, "draft": server.args.draft, "served_model_name": "second", "gamma": "2"}
+    applications = [
+        {"name": name, "route_prefix": f"/{name}", "import_path": "deployments.app:build_app", "args": args}
+        for name, args in (("second", second), ("bad", {"gama": 1}))
+    ]
+    engines = pids_of("ray::Engine")
+    _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": applications}))
     try:
         wait_until(lambda: serve.status().applications["second"].status == "RUNNING", 180, 1)
         body = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
         answer = httpx.post(f"{server.url}/second/v1/chat/completions", json=body, timeout=60).json()
         assert answer["model"] == "second"
         assert "Paris" in answer["choices"][0]["message"]["content"]
-    finally:
-        serve.delete("second")
-
-
-def test_config_file_with_an_unknown_argument_fails_by_name(server: Server) -> None:
-    from ray import serve
-    from ray.serve._private.api import _get_global_client
-    from ray.serve.schema import ServeDeploySchema
-
-    application = {
-        "name": "bad",
-        "route_prefix": "/bad",
-        "import_path": "deployments.app:build_app",
-        "args": {"gama": 1},
-    }
-    _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": [application]}))
-    try:
-        wait_until(lambda: serve.status().applications["bad"].status == "DEPLOY_FAILED", 60, 1)
+        assert serve.status().applications["bad"].status == "DEPLOY_FAILED"
         assert "did you mean 'gamma'" in serve.status().applications["bad"].message
     finally:
+        serve.delete("second")
         serve.delete("bad")
+    wait_until(lambda: set(pids_of("ray::Engine")) <= set(engines), 10)

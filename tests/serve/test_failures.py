@@ -72,20 +72,26 @@ def stream_text(server: Server, request: dict[str, Any], received: list[str]) ->
     return "".join(received)
 
 
+STREAMS: list[dict[str, Any]] = [
+    {"messages": body(i)["messages"], "max_tokens": 150, "temperature": 1.0, "seed": i}
+    | {"extra_body": {"ignore_eos": True, "simsd": options}}
+    for i, options in enumerate(({"method": "simsd"}, {"method": "exact"}, {"method": "simsd", "gamma": 2}))
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server: Server) -> list[str]:
+    """What the streams say when nothing happens."""
+    return [stream_text(server, request, []) for request in STREAMS]
+
+
 @pytest.mark.parametrize("role", ["target", "draft"])
-def test_killed_engine_under_three_streams(server: Server, role: Role) -> None:
+def test_killed_engine_under_three_streams(server: Server, undisturbed: list[str], role: Role) -> None:
     """The streams go on with a new engine and end with the text they would have had."""
-    options = ({"method": "simsd"}, {"method": "exact"}, {"method": "simsd", "gamma": 2})
-    requests = [
-        {"messages": body(i)["messages"], "max_tokens": 300, "temperature": 1.0, "seed": i}
-        | {"extra_body": {"ignore_eos": True, "simsd": options[i]}}
-        for i in range(3)
-    ]
-    undisturbed = [stream_text(server, request, []) for request in requests]
     victim = engines()[role].pid
     received: list[list[str]] = [[], [], []]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        streams = [pool.submit(stream_text, server, requests[i], received[i]) for i in range(3)]
+        streams = [pool.submit(stream_text, server, STREAMS[i], received[i]) for i in range(3)]
         wait_until(lambda: all(len(parts) > 5 for parts in received), 20)
         kill(victim)
         assert not any(stream.done() for stream in streams), "the kill came too late to prove anything"
