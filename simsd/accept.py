@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simsd.remasking import choose
 from simsd.sampling import ACCEPT, RECOVER, RowParams, Scores, gumbel_argmax, uniform
-from simsd.types import DecodeParams, Proposal, Verdict
+from simsd.types import DecodeParams, Proposal, RevealKind, Verdict
 
 
 @dataclass(slots=True)
@@ -56,17 +56,20 @@ def rejection(
     return accepted, recovered
 
 
-def judge_draft(verdict: Verdict, proposal: Proposal, accepted: list[bool], recovered: list[int]) -> bool:
-    """Keep the longest accepted prefix in step order; the target's token at the first rejection. True if all stood."""
+def judge_draft(
+    verdict: Verdict, proposal: Proposal, rows: list[int], accepted: list[bool], recovered: list[int]
+) -> bool:
+    """Keep the longest accepted prefix in step order; the target's token at the first rejection. True if all stood.
+
+    rows: the logits row that tested each drafted token.
+    """
     verdict.drafted += len(proposal.offsets)
     for i, (offset, token) in enumerate(zip(proposal.offsets, proposal.tokens, strict=True)):
         verdict.steps += 1
         if not accepted[i]:
-            verdict.reveals.append((offset, recovered[i]))
-            verdict.recovered += 1
+            verdict.reveal(offset, recovered[i], "recovered", rows[i])
             return False
-        verdict.reveals.append((offset, token))
-        verdict.accepted += 1
+        verdict.reveal(offset, token, "accepted", rows[i])
     return True
 
 
@@ -76,17 +79,16 @@ def add_bonus(verdict: Verdict, slots: Slots, scores: Scores) -> None:
         return
     top = slots.of(scores.top)
     best = max(range(len(top)), key=lambda i: (top[i], -i))
-    verdict.reveals.append((slots.offsets[best], scores.token[slots.rows[best]]))
-    verdict.bonus += 1
+    verdict.reveal(slots.offsets[best], scores.token[slots.rows[best]], "bonus", slots.rows[best])
     verdict.steps += 1
 
 
 def denoise_step(
     params: DecodeParams, step: int, block_size: int, slots: Slots, scores: Scores
-) -> list[tuple[int, int]]:
-    """The target's own next step: (offset, token) of what it reveals, surest first."""
+) -> list[tuple[int, int, int]]:
+    """The target's own next step: (offset, token, logits row) of what it reveals, surest first."""
     chosen = choose(params, step, block_size, slots.offsets, slots.of(scores.confidence), slots.of(scores.entropy))
-    return [(slots.offsets[i], scores.token[slots.rows[i]]) for i in chosen]
+    return [(slots.offsets[i], scores.token[slots.rows[i]], slots.rows[i]) for i in chosen]
 
 
 def walk(
@@ -108,19 +110,14 @@ def walk(
     while True:
         slots = states[state]
         reveals = denoise_step(params, step + verdict.steps, block_size, slots, scores)
-        verdict.reveals.extend(reveals)
         verdict.steps += 1
-        matches = [offset in entry and proposal.tokens[entry[offset]] == token for offset, token in reveals]
-        for offset, _ in reveals:
-            state |= 1 << entry[offset] if offset in entry else 0
-        filled = len(reveals) == len(slots.offsets)
-        if all(matches) and (filled or state in states):
-            verdict.accepted += len(reveals)
-            if filled:
-                return
-            continue
-        undrafted = sum(offset not in entry for offset, _ in reveals)
-        verdict.accepted += sum(matches)
-        verdict.bonus += undrafted
-        verdict.recovered += len(matches) - sum(matches) - undrafted
-        return
+        foreseen = True
+        for offset, token, row in reveals:
+            kind: RevealKind = "bonus"
+            if offset in entry:
+                state |= 1 << entry[offset]
+                kind = "accepted" if proposal.tokens[entry[offset]] == token else "recovered"
+            verdict.reveal(offset, token, kind, row)
+            foreseen &= kind == "accepted"
+        if not foreseen or state not in states:
+            return

@@ -6,7 +6,7 @@ from torch import Tensor
 from simsd.accept import add_bonus, denoise_step, judge_draft, rejection, walk
 from simsd.sampling import RowParams, filtered_log_probs, score
 from simsd.tasks import Task
-from simsd.types import Verdict
+from simsd.types import TokenLogprob, Verdict
 
 
 def judge(tasks: list[Task], logits: Tensor) -> dict[str, Verdict]:
@@ -28,16 +28,46 @@ def judge(tasks: list[Task], logits: Tensor) -> dict[str, Verdict]:
         work, verdict = task.work, verdicts[task.work.seq_id]
         if not task.states:
             continue
-        if task.proposal is None:
-            verdict.reveals = denoise_step(work.params, work.step, len(work.block), task.states[0], scores)
+        if work.forced:
+            for offset, token in enumerate(work.forced):
+                verdict.reveal(offset, token, "denoised", task.states[(1 << offset) - 1].rows[0])
+        elif task.proposal is None:
+            for offset, token, row in denoise_step(work.params, work.step, len(work.block), task.states[0], scores):
+                verdict.reveal(offset, token, "denoised", row)
             verdict.steps = 1
             if work.params.method == "simsd":
                 verdict.fallback = len(verdict.reveals)
         elif work.params.method == "exact":
             walk(verdict, work.params, work.step, len(work.block), task.proposal, task.states, scores)
-        elif judge_draft(verdict, task.proposal, *tests[work.seq_id]):
+        elif judge_draft(verdict, task.proposal, task.tested_rows(), *tests[work.seq_id]):
             add_bonus(verdict, task.undrafted(), scores)
+        if work.report.events and task.proposal is not None:
+            verdict.proposed = list(zip(task.proposal.offsets, task.proposal.tokens, strict=True))
+    _add_logprobs([(task.work.report.logprobs, verdicts[task.work.seq_id]) for task in tasks], logits)
     return verdicts
+
+
+def _add_logprobs(asked: list[tuple[int | None, Verdict]], logits: Tensor) -> None:
+    """Of each reveal of who asked for them, from its logits row; the rows mean nothing outside this forward."""
+    asked_rows = [row for top, verdict in asked if top is not None for row in verdict.rows]
+    if asked_rows:
+        index = torch.tensor(asked_rows, device=logits.device)
+        log_probs = logits[index].log_softmax(dim=-1)
+        width = max(top or 0 for top, _ in asked)
+        values, ids = (each.tolist() for each in log_probs.topk(width, dim=-1))
+        tokens = [token for top, verdict in asked if top is not None for _, token in verdict.reveals]
+        own = log_probs.gather(1, torch.tensor(tokens, device=logits.device).unsqueeze(1)).squeeze(1).tolist()
+        first = 0
+        for top, verdict in asked:
+            if top is not None:
+                last = first + len(verdict.rows)
+                verdict.logprobs = [
+                    TokenLogprob(own[i], list(zip(ids[i][:top], values[i][:top], strict=True)))
+                    for i in range(first, last)
+                ]
+                first = last
+    for _, verdict in asked:
+        verdict.rows = []
 
 
 def _rejection_tests(

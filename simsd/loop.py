@@ -8,6 +8,7 @@ from tokens, so a lost worker costs a re-prefill and nothing else.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -49,6 +50,8 @@ class TargetClient(Protocol):
 
 Replace = Callable[[Role], Awaitable[Any]]
 """Gets another client for the role in place of a lost one."""
+OnRound = Callable[[float, Verdicts], None]
+"""Told of each round: when it began (`time.perf_counter`) and what came of it."""
 
 
 class Loop:
@@ -69,6 +72,7 @@ class Loop:
         self.waiting: deque[Sequence] = deque()
         self.running: dict[str, Sequence] = {}
         self.metrics = LoopMetrics()
+        self.on_round: OnRound | None = None
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -93,8 +97,12 @@ class Loop:
         if not verifying:
             await asyncio.sleep(0)
             return
+        began = time.perf_counter()
         proposals = self.draft.propose(drafting) if drafting and self.draft else None
         verdicts = await self.target.verify(verifying, proposals)
+        self.metrics.count(drafting, verifying, verdicts)
+        if self.on_round is not None:
+            self.on_round(began, verdicts)
         self._commit(verdicts)
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
@@ -120,7 +128,8 @@ class Loop:
         """(running, waiting) requests."""
         return len(self.running), len(self.waiting)
 
-    def _accept(self, request: Request) -> Sequence:
+    def check(self, request: Request) -> Sequence:
+        """The request's first state; `RequestError` or `ContextLengthError` if it could never be served."""
         info = self.target.info
         params = request.params.resolve(info.block_size)
         if params.method != "vanilla" and self.draft is None:
@@ -132,10 +141,11 @@ class Loop:
                 f"prompt token ids must be in 0..{info.vocab_size - 1} and not the mask token {info.mask_token_id}",
                 "prompt",
             )
-        if request.request_id in self.running or any(s.seq_id == request.request_id for s in self.waiting):
-            raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
-        stream = TextStream(self.tokenizer, params.stop)
-        sequence = Sequence(Request(request.request_id, request.prompt_ids, params), info, stream)
+        for token, _ in params.logit_bias:
+            if not 0 <= token < info.vocab_size:
+                raise RequestError(f"logit_bias has token id {token}; ids are 0 to {info.vocab_size - 1}", "logit_bias")
+        stream = TextStream(self.tokenizer, params.stop, params.min_tokens)
+        sequence = Sequence(dataclasses.replace(request, params=params), info, stream)
         length = f"{len(request.prompt_ids)} prompt tokens and max_tokens {params.max_tokens}"
         for role, client_info, share in self._pools(sequence):
             if sequence.total_tokens > client_info.max_model_len:
@@ -145,6 +155,12 @@ class Loop:
                 )
             if client_info.pages_needed(sequence.total_tokens) > int(client_info.pages * share):
                 raise ContextLengthError(f"{length} never fit the {role}'s {client_info.pages} pages", "max_tokens")
+        return sequence
+
+    def _accept(self, request: Request) -> Sequence:
+        if request.request_id in self.running or any(s.seq_id == request.request_id for s in self.waiting):
+            raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
+        sequence = self.check(request)
         # With nobody waiting, a request that fits now needs no place in the queue.
         if len(self.waiting) >= self.config.max_queued and (self.waiting or not self._has_room(sequence)):
             raise QueueFullError(f"{len(self.waiting)} requests are waiting already; try again later")
@@ -201,25 +217,23 @@ class Loop:
     def _commit(self, verdicts: Verdicts) -> None:
         """Take every verdict in, hand out what became visible, let the finished go."""
         now = time.perf_counter()
-        self.metrics.count(verdicts)
         for seq_id, verdict in verdicts.items.items():
             sequence = self.running.get(seq_id)
             if sequence is None or sequence.cancelled:
                 continue
             stats = sequence.stats
-            stats.rounds += 1
-            stats.target_forwards += verdicts.target_forwards
-            stats.draft_forwards += verdicts.draft_forwards if verdict.draft_cached is not None else 0
             outputs = sequence.apply(verdict)
-            if sequence.decoding_at is None and not sequence.prefilling:
+            if sequence.decoding_at is None and not (sequence.prefilling or sequence.forced):
                 sequence.decoding_at = now if not verdict.reveals else sequence.admitted_at
                 stats.prefill_s = sequence.decoding_at - sequence.admitted_at
+                self.metrics.count_prompt(stats)
             if sequence.finish_reason is not None:
                 stats.decode_s = now - (sequence.decoding_at or now)
                 outputs[-1].stats = stats
                 del self.running[seq_id]
                 self._release([sequence])
             for output in outputs:
+                self.metrics.generated_tokens += len(output.token_ids)
                 sequence.outputs.put_nowait(output)
 
     def _drop_cancelled(self) -> None:

@@ -9,7 +9,8 @@ MUST_AGREE = ("vocab_size", "tokenizer_hash", "mask_token_id", "block_size")
 def check_pair(draft: WorkerInfo, target: WorkerInfo) -> None:
     """`PairMismatchError` that names both sides of every disagreement."""
     differences = [
-        f"{name.replace('_', ' ')} ({draft.model}: {getattr(draft, name)}, {target.model}: {getattr(target, name)})"
+        f"{name.replace('_', ' ')} (draft {draft.model}: {getattr(draft, name)}, "
+        f"target {target.model}: {getattr(target, name)})"
         for name in MUST_AGREE
         if getattr(draft, name) != getattr(target, name)
     ]

@@ -68,6 +68,7 @@ class RowParams:
     temperature: Tensor
     top_k: Tensor
     top_p: Tensor
+    min_p: Tensor
     seed: Tensor
     position: Tensor
     revealed: Tensor
@@ -77,21 +78,24 @@ class RowParams:
     @classmethod
     def build(cls, rows: list[tuple[DecodeParams, int, int]], device: torch.device) -> "RowParams":
         """rows: (the request's settings, position, tokens revealed in the block before this reveal)."""
-        floats = torch.tensor([(p.temperature, p.top_p) for p, _, _ in rows], dtype=torch.float32, device=device)
+        floats = torch.tensor(
+            [(p.temperature, p.top_p, p.min_p) for p, _, _ in rows], dtype=torch.float32, device=device
+        )
         ints = torch.tensor(
             [(p.top_k, p.seed, position, revealed) for p, position, revealed in rows], dtype=torch.int64, device=device
         )
-        temperature, top_p = floats.unbind(1)
+        temperature, top_p, min_p = floats.unbind(1)
         top_k, seed, position, revealed = ints.unbind(1)
         any_warm = any(p.temperature > 0 for p, _, _ in rows)
-        any_cut = any_warm and any(p.top_k > 0 or p.top_p < 1 for p, _, _ in rows)
-        return cls(temperature, top_k, top_p, seed, position, revealed, any_warm, any_cut)
+        any_cut = any_warm and any(p.top_k > 0 or p.top_p < 1 or p.min_p > 0 for p, _, _ in rows)
+        return cls(temperature, top_k, top_p, min_p, seed, position, revealed, any_warm, any_cut)
 
     def select(self, index: Tensor) -> "RowParams":
         return RowParams(
             self.temperature[index],
             self.top_k[index],
             self.top_p[index],
+            self.min_p[index],
             self.seed[index],
             self.position[index],
             self.revealed[index],
@@ -110,10 +114,11 @@ class RowParams:
 
 
 def filtered_log_probs(logits: Tensor, params: RowParams) -> Tensor:
-    """log p after temperature, then top-k, then top-p; [M, V] float32 -> [M, V], -inf where filtered away.
+    """log p after temperature, then min-p, top-k, top-p; [M, V] float32 -> [M, V], -inf where filtered away.
 
-    Rows at temperature 0 come out unscaled and unfiltered: they are only asked for confidences. A token tied with the
-    k-th is kept; top-p keeps the smallest set of likeliest tokens whose mass reaches p.
+    Rows at temperature 0 come out unscaled and unfiltered: they are only asked for confidences. min-p keeps tokens of
+    at least min_p times the likeliest one's probability. A token tied with the k-th is kept; top-p keeps the smallest
+    set of likeliest tokens whose mass reaches p.
     """
     assert logits.ndim == 2
     if not params.any_warm:
@@ -124,6 +129,8 @@ def filtered_log_probs(logits: Tensor, params: RowParams) -> Tensor:
         return log_probs
     cut_k, cut_p = warm & (params.top_k > 0), warm & (params.top_p < 1)
     ordered, order = log_probs.sort(dim=-1, descending=True)
+    floor = ordered[:, :1] + torch.where(warm, params.min_p, 0.0).log().unsqueeze(1)
+    ordered = ordered.masked_fill(ordered < floor, -math.inf).log_softmax(dim=-1)
     vocabulary = logits.shape[-1]
     rank = torch.arange(vocabulary, device=logits.device)
     k = torch.where(cut_k, params.top_k.clamp(max=vocabulary), vocabulary)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simsd.text import TextStream
-from simsd.types import FinishReason, Output, Request, Stats, Verdict, Work, WorkerInfo
+from simsd.types import FinishReason, Output, Request, RoundEvent, Stats, TokenLogprob, Verdict, Work, WorkerInfo
 
 Role = Literal["draft", "target"]
 
@@ -16,7 +16,8 @@ class Sequence:
     """`tokens` are the whole blocks before the open one (prompt and answer); `block` is the open one.
 
     `step` denoising steps were taken in the block, `fresh` says that none of its tokens were decoded yet. `cached`: how
-    many of `tokens` each worker holds KV for, as far as the loop knows.
+    many of `tokens` each worker holds KV for, as far as the loop knows. `logprobs` are those of revealed tokens that
+    were not shown yet, by their index in the answer.
     """
 
     request: Request
@@ -31,6 +32,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     cancelled: bool = False
     stats: Stats = field(default_factory=Stats)
+    logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     outputs: "asyncio.Queue[Output | Exception]" = field(default_factory=asyncio.Queue)
     queued_at: float = field(default_factory=time.perf_counter)
     admitted_at: float = 0.0
@@ -38,9 +40,10 @@ class Sequence:
 
     def __post_init__(self) -> None:
         prompt, size = self.request.prompt_ids, self.info.block_size
-        whole = len(prompt) // size * size
-        self.tokens = prompt[:whole]
-        self.block = prompt[whole:] + [self.info.mask_token_id] * (size - len(prompt) + whole)
+        known = [] if self.request.report.prompt else prompt
+        whole = len(known) // size * size
+        self.tokens = known[:whole]
+        self.block = known[whole:] + [self.info.mask_token_id] * (size - len(known) + whole)
         self.stats.prompt_tokens = len(prompt)
 
     @property
@@ -67,6 +70,13 @@ class Sequence:
         size = self.info.block_size
         return self.pending("target") > size or (self.drafts and self.pending("draft") > size)
 
+    @property
+    def forced(self) -> list[int]:
+        """Tokens of the prompt that are revealed in the open block next, where their log-probabilities are wanted."""
+        if not self.request.report.prompt or self.prefilling or self.block[0] != self.info.mask_token_id:
+            return []
+        return self.request.prompt_ids[len(self.tokens) : len(self.tokens) + self.info.block_size]
+
     def gamma(self) -> int:
         """Tokens to draft this round; 0: the target denoises by itself.
 
@@ -75,7 +85,7 @@ class Sequence:
         """
         params = self.request.params
         left = self.block.count(self.info.mask_token_id)
-        if params.method == "vanilla" or self.prefilling:
+        if params.method == "vanilla" or self.prefilling or self.forced:
             return 0
         if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not self.fresh:
             return 0
@@ -94,25 +104,43 @@ class Sequence:
             block=[] if self.prefilling else list(self.block),
             step=self.step,
             gamma=self.gamma(),
+            prompt_tokens=len(self.request.prompt_ids),
+            forced=self.forced,
+            report=self.request.report,
         )
 
     def apply(self, verdict: Verdict) -> list[Output]:
         """Take a verdict in; return what became visible, at most one output."""
         self._learn_cached(verdict)
+        answer_offset = len(self.tokens) - len(self.request.prompt_ids)
+        self.fresh = self.fresh and (not verdict.reveals or bool(self.forced))
+        for (offset, _), logprob in zip(verdict.reveals, verdict.logprobs, strict=bool(verdict.logprobs)):
+            self.logprobs[answer_offset + offset] = logprob
         for offset, token in verdict.reveals:
             assert self.block[offset] == self.info.mask_token_id, "a revealed position was revealed again"
             self.block[offset] = token
         self.step += verdict.steps
-        self.fresh = self.fresh and not verdict.reveals
         self._count(verdict)
         if not verdict.reveals:
             return []
-        outputs = self._show()
+        output = self._show()
+        if self.request.report.events:
+            output.events = [self._event(verdict, answer_offset)]
         if self.finish_reason is None and self.info.mask_token_id not in self.block:
             self.tokens.extend(self.block)
             self.block = [self.info.mask_token_id] * self.info.block_size
             self.step, self.fresh = 0, True
-        return outputs
+        told = (output.token_ids, output.text, output.finish_reason, output.events, output.prompt_logprobs)
+        return [output] if any(told) else []
+
+    def _event(self, verdict: Verdict, answer_offset: int) -> RoundEvent:
+        reveals = zip(verdict.reveals, verdict.kinds, strict=True)
+        return RoundEvent(
+            self.stats.rounds,
+            answer_offset,
+            [(answer_offset + offset, token) for offset, token in verdict.proposed],
+            [(answer_offset + offset, token, kind) for (offset, token), kind in reveals],
+        )
 
     def forget(self, role: Role) -> None:
         """A worker was replaced: it knows nothing of this sequence."""
@@ -126,6 +154,9 @@ class Sequence:
 
     def _count(self, verdict: Verdict) -> None:
         stats = self.stats
+        stats.rounds += 1
+        stats.target_forwards += verdict.target_forwards
+        stats.draft_forwards += verdict.draft_forwards
         stats.drafted += verdict.drafted
         stats.accepted += verdict.accepted
         stats.recovered += verdict.recovered
@@ -146,7 +177,7 @@ class Sequence:
             out.append(token)
         return out
 
-    def _show(self) -> list[Output]:
+    def _show(self) -> Output:
         """Hand over the revealed prefix up to whichever end comes first in position: EOS, stop string, max_tokens."""
         params = self.request.params
         new = self._revealed()
@@ -160,11 +191,15 @@ class Sequence:
             new, reason = new[:room], "length"
         self.shown += len(new)
         ids, text = self.text.push(new, final)
+        released = self.stats.completion_tokens
         self.stats.completion_tokens += len(ids)
         if self.text.stopped:
             self.finish_reason = "stop"
         elif final:
             self.finish_reason = "stop" if reason == "stop" else "length"
-        if not ids and not text and self.finish_reason is None:
-            return []
-        return [Output(ids, text, self.finish_reason)]
+        output = Output(ids, text, self.finish_reason)
+        if self.request.report.logprobs is not None:
+            output.logprobs = [self.logprobs.pop(i) for i in range(released, self.stats.completion_tokens)]
+            if -1 in self.logprobs:
+                output.prompt_logprobs = [self.logprobs.pop(i) for i in range(-len(self.request.prompt_ids), 0)]
+        return output

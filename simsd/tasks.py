@@ -44,6 +44,12 @@ class Task:
         self.rows.denoise(block, self.start, self.mask_token_id, branch)
         self._want(state, offsets, [len(block) - len(offsets)] * len(offsets))
 
+    def force(self) -> None:
+        """A copy of the open block before each forced token, those to its left in place."""
+        forced = self.work.forced
+        for rank in range(len(forced)):
+            self.denoise(forced[:rank] + self.work.block[rank:], (1 << rank) - 1, branch=rank)
+
     def speculate(self, proposal: Proposal, max_rows: int, aligned: bool) -> None:
         """The rows that verify a proposal, by the request's method and layout. Scratch rows stay within `max_rows`."""
         self.proposal = proposal

@@ -18,11 +18,13 @@ class TextStream:
     Each token is looked at once and turned into bytes; nothing is decoded again.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), min_tokens: int = 0) -> None:
+        """`stop` strings are looked for in the text after the first `min_tokens` tokens."""
         self.stopped = False
         """A stop string matched; nothing more will come out."""
         self._tokenizer = tokenizer
         self._stop = stop
+        self._unstoppable = min_tokens if stop else 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
         self._pending: deque[tuple[int, int]] = deque()
@@ -38,6 +40,17 @@ class TextStream:
         """
         if self.stopped:
             return [], ""
+        if self._unstoppable > 0:
+            early, ids = ids[: self._unstoppable], ids[self._unstoppable :]
+            self._unstoppable -= len(early)
+            stop, self._stop = self._stop, ()
+            first_ids, first_text = self._push(early, final and not ids)
+            self._stop = stop
+            rest_ids, rest_text = self._push(ids, final) if ids else ([], "")
+            return first_ids + rest_ids, first_text + rest_text
+        return self._push(ids, final)
+
+    def _push(self, ids: list[int], final: bool) -> tuple[list[int], str]:
         text = self._held + self._decode(ids, final)
         cut = self._first_stop(text)
         if cut is not None:

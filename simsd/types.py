@@ -18,6 +18,8 @@ Remasking = Literal["static", "dynamic", "sequential", "entropy"]
 Layout = Literal["paired", "branches"]
 Fallback = Literal["target", "redraft"]
 FinishReason = Literal["stop", "length"]
+RevealKind = Literal["accepted", "recovered", "bonus", "denoised"]
+"""How a position got its token: the draft's, the target's in its place, the target's beside it, or without a draft."""
 
 CHOICES = {
     "method": get_args(Method),
@@ -27,14 +29,19 @@ CHOICES = {
 }
 
 
+MAX_BIAS = 100.0
+MAX_LOGPROBS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeParams:
     """How one request is decoded. 0 means "the default" for gamma, draft_steps, steps and row_budget: see `resolve`.
 
-    temperature 0 is greedy; top_k 0 and top_p 1 are off. `steps` denoising steps fill a block (1..B). `gamma` tokens
-    are drafted a round (1..B) in `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a
-    probability, `entropy_bound` (entropy remasking) is in nats. `row_budget` bounds the rows of one `exact`
-    verification.
+    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off; min_p is relative to the likeliest token. No EOS and
+    no stop string ends an answer of less than `min_tokens`. `logit_bias` are (token id, what is added to its logit, in
+    the draft too). `steps` denoising steps fill a block (1..B). `gamma` tokens are drafted a round (1..B) in
+    `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a probability, `entropy_bound` (entropy
+    remasking) is in nats. `row_budget` bounds the rows of one `exact` verification.
     """
 
     method: Method = "simsd"
@@ -42,8 +49,11 @@ class DecodeParams:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    min_tokens: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
     gamma: int = 0
     draft_steps: int = 0
@@ -63,6 +73,10 @@ class DecodeParams:
         _check("max_tokens", self.max_tokens, 1, None)
         _check("temperature", self.temperature, 0, 100)
         _check("top_k", self.top_k, 0, None)
+        _check("min_p", self.min_p, 0, 1)
+        _check("min_tokens", self.min_tokens, 0, self.max_tokens)
+        for _, bias in self.logit_bias:
+            _check("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
         _check("draft_top_k", self.draft_top_k, 1, None)
         _check("seed", self.seed, -(2**63), 2**63 - 1)
         _check("threshold", self.threshold, 0, 1)
@@ -96,12 +110,58 @@ def _check(name: str, value: float, low: float, high: float | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What to tell beside the text. `logprobs`: so many alternatives for each token (None: no logprobs at all).
+
+    `prompt`: logprobs of the prompt's tokens too, as the target would reveal them from left to right; the prompt is
+    then worked through block by block. `events`: every round as it happens, also where it makes nothing visible.
+    """
+
+    logprobs: int | None = None
+    prompt: bool = False
+    events: bool = False
+
+    def __post_init__(self) -> None:
+        if self.logprobs is not None:
+            _check("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        elif self.prompt:
+            raise RequestError("logprobs of the prompt need logprobs", "logprobs")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The target's log-probability (nats) of a token in the state of the block that it was revealed in.
+
+    Of the model's own distribution: after logit_bias and min_tokens, before temperature and filters. `top` are the
+    likeliest (token id, log-probability), best first, whether or not the token is one of them.
+    """
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """One round of one sequence. An index counts the answer's tokens from 0; a prompt's tail has negative ones.
+
+    The block takes the indices `start` to `start` + B - 1. `drafted` are (index, token id) in step order; `reveals` are
+    (index, token id, kind) in the order in which they were revealed. What lies behind the end of the answer is there.
+    """
+
+    round: int
+    start: int
+    drafted: list[tuple[int, int]]
+    reveals: list[tuple[int, int, RevealKind]]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """`prompt_ids` are tokens of a rendered and tokenised prompt; never empty, never the mask token."""
 
     request_id: str
     prompt_ids: list[int]
     params: DecodeParams
+    report: Report = Report()
 
 
 @dataclass(slots=True)
@@ -131,12 +191,19 @@ class Stats:
 
 @dataclass(slots=True)
 class Output:
-    """What became visible since the last one. `stats` comes with the last, where finish_reason is set."""
+    """What became visible since the last one. `stats` comes with the last, where finish_reason is set.
+
+    `logprobs` has an entry for each token, `events` the rounds since the last output, if the request asks for them;
+    so has `prompt_logprobs` for each token of the prompt, in the first output.
+    """
 
     token_ids: list[int]
     text: str
     finish_reason: FinishReason | None = None
     stats: Stats | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    events: list[RoundEvent] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -147,7 +214,8 @@ class Work:
     follow. While a prompt is prefilled `block` is empty and `commit_limit` tokens of them are committed at most; else
     at most one block is owed, and the open block comes in the same forward: `block` has B ids, `mask_token_id` where
     open; `step` denoising steps were taken in it. `gamma` > 0 asks for that many drafted tokens (draft) or expects them
-    (target); 0 makes the target denoise by itself.
+    (target); 0 makes the target denoise by itself. `prompt_tokens` is where the answer begins; `forced` are tokens of
+    the prompt that the target reveals one by one from the left, to know their log-probabilities.
     """
 
     seq_id: str
@@ -159,6 +227,9 @@ class Work:
     block: list[int]
     step: int
     gamma: int
+    prompt_tokens: int = 0
+    forced: list[int] = field(default_factory=list)
+    report: Report = Report()
 
 
 @dataclass(slots=True)
@@ -178,10 +249,14 @@ class Proposal:
 
 @dataclass(slots=True)
 class Proposals:
-    """`items` has a sequence only when its draft is caught up; `cached` says how many tokens the draft holds KV for."""
+    """`items` has a sequence only when its draft is caught up; `cached` says how many tokens the draft holds KV for.
+
+    `took_part` counts each sequence's forwards; `forwards` those of the batch, which neighbours may have made longer.
+    """
 
     items: dict[str, Proposal]
     cached: dict[str, int]
+    took_part: dict[str, int]
     forwards: int
     rows: int
     elapsed_s: float
@@ -191,20 +266,37 @@ class Proposals:
 class Verdict:
     """What the target decided. `reveals` are (offset, token) in order; `steps` denoising steps were taken.
 
+    `kinds` has an entry for each reveal; so has `logprobs`, and `proposed` has the draft's (offset, token) in step
+    order, if the request reports them. `rows` are the reveals' logits rows, until the target is done with them.
     `cached` tokens have KV in the target now, of them `prefix_hit` came from its prefix cache. `draft_cached` is the
-    same of the draft, None if it took no part.
+    same of the draft, None if it took no part. The forwards are those that the sequence had rows in.
     """
 
     cached: int
     prefix_hit: int = 0
     draft_cached: int | None = None
+    target_forwards: int = 0
+    draft_forwards: int = 0
     reveals: list[tuple[int, int]] = field(default_factory=list)
+    kinds: list[RevealKind] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    proposed: list[tuple[int, int]] = field(default_factory=list)
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
     recovered: int = 0
     bonus: int = 0
     fallback: int = 0
+
+    def reveal(self, offset: int, token: int, kind: RevealKind, row: int) -> None:
+        """Add a reveal and count it by its kind."""
+        self.reveals.append((offset, token))
+        self.kinds.append(kind)
+        self.rows.append(row)
+        self.accepted += kind == "accepted"
+        self.recovered += kind == "recovered"
+        self.bonus += kind == "bonus"
 
 
 @dataclass(slots=True)

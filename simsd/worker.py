@@ -7,6 +7,7 @@ both:   release(ids)
 
 import threading
 import time
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class Worker:
         path = resolve_model(config.model, config.role)
         self.model = load_model(path, config.model, dtype).to(self.device)
         shape = self.model.config
-        tokenizer = Tokenizer.load(path)
+        tokenizer = Tokenizer.load(path, config.mask_token_id)
         end_of_turn = tokenizer.end_of_turn_id
         eos = set(shape.eos_token_ids) | ({end_of_turn} if end_of_turn is not None else set())
         block_size, mask_token_id = config.block_size or shape.block_size, config.mask_token_id
@@ -110,6 +111,7 @@ class Worker:
                 for task in tasks
                 if task.ready and task.work.gamma
             }
+            took_part: Counter[str] = Counter()
             forwards = rows = step = 0
             while True:
                 for task in tasks:
@@ -121,11 +123,13 @@ class Worker:
                     break
                 logits, ran = self._forward(tasks)
                 draft_step(tasks, states, logits, step)
+                took_part.update(task.work.seq_id for task in tasks)
                 forwards, rows, step = forwards + ran, rows + sum(len(task.rows) for task in tasks), step + 1
                 tasks = [Task(task.work, task.kv, task.start, task.mask_token_id) for task in tasks]
             return Proposals(
                 items={seq_id: state.proposal() for seq_id, state in states.items()},
                 cached={work.seq_id: self._cached(work.seq_id) for work in batch},
+                took_part=dict(took_part),
                 forwards=forwards,
                 rows=rows,
                 elapsed_s=time.perf_counter() - began,
@@ -141,7 +145,9 @@ class Worker:
                 proposal = proposals.items.get(task.work.seq_id) if proposals else None
                 if not task.ready:
                     continue
-                if not task.work.gamma:
+                if task.work.forced:
+                    task.force()
+                elif not task.work.gamma:
                     task.denoise(task.work.block)
                 elif proposal is not None:
                     task.speculate(proposal, self.info.max_rows, self.aligned)
@@ -154,7 +160,11 @@ class Worker:
                 held = self.pool.sequences.get(work.seq_id)
                 verdict.cached = len(held.tokens) if held else 0
                 verdict.prefix_hit = held.prefix_hit if held else 0
-                verdict.draft_cached = proposals.cached.get(work.seq_id) if proposals else None
+                if proposals:
+                    verdict.draft_cached = proposals.cached.get(work.seq_id)
+                    verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
+            for task in tasks:
+                judged[task.work.seq_id].target_forwards = 1
             return Verdicts(
                 items=judged,
                 target_forwards=forwards,
@@ -175,9 +185,11 @@ class Worker:
         """Give all pages back: whoever held the sequences is gone."""
         self.release(list(self.pool.sequences))
 
-    def page_use(self) -> PageUse:
+    def page_use(self, check: bool = True) -> PageUse:
+        """Raises `InternalError` if the pool's books are wrong, unless `check` is False."""
         with self._lock:
-            self.pool.check_integrity()
+            if check:
+                self.pool.check_integrity()
             return self.pool.use()
 
     def _cached(self, seq_id: str) -> int:
@@ -223,7 +235,22 @@ class Worker:
             logits.append(self.model.logits(hidden[self._ids(wants)]))
         out = torch.cat(logits) if len(logits) > 1 else logits[0]
         out[:, self.info.mask_token_id] = float("-inf")
+        self._adjust(out, tasks)
         return out, len(parts)
+
+    def _adjust(self, logits: Tensor, tasks: list[Task]) -> None:
+        """What requests ask of the logits themselves, in place: biases, and no EOS before `min_tokens`."""
+        first = 0
+        for task in tasks:
+            params, last = task.work.params, first + len(task.wanted)
+            if params.logit_bias:
+                ids, biases = zip(*params.logit_bias, strict=True)
+                logits[first:last, list(ids)] += torch.tensor(biases, dtype=logits.dtype, device=logits.device)
+            if params.min_tokens:
+                allowed_from = task.work.prompt_tokens + params.min_tokens
+                early = [first + i for i, (_, position, _) in enumerate(task.wanted) if position < allowed_from]
+                logits[self._ids(early).unsqueeze(1), self._ids(list(self.info.eos_token_ids))] = float("-inf")
+            first = last
 
     def _ids(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)

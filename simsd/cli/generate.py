@@ -96,12 +96,13 @@ def _requests(loop: "Loop", prompts: "list[Prompt]", raw: bool) -> tuple[list[st
     shown, requests = [], []
     for index, prompt in enumerate(prompts):
         text, ids = prompt.rendered(loop.tokenizer, raw)
+        request = Request(str(index), ids, prompt.params)
         try:
-            prompt.params.resolve(loop.target.info.block_size)
+            loop.check(request)
         except RequestError as error:
             raise RequestError(f"{prompt.where}: {error}", error.param) from error
         shown.append(text)
-        requests.append(Request(str(index), ids, prompt.params))
+        requests.append(request)
     return shown, requests
 
 

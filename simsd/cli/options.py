@@ -16,8 +16,11 @@ DECODE_HELP = {
     "temperature": "0 is greedy",
     "top_p": "sample from the smallest set of tokens with this probability; 1 is off",
     "top_k": "sample from the k best tokens; 0 is off",
+    "min_p": "leave out tokens below this part of the likeliest one's probability; 0 is off",
     "seed": "same seed, same answer; whatever else is in the batch",
     "stop": "end the answer before this text (up to 4 times)",
+    "min_tokens": "nothing ends the answer before so many tokens",
+    "logit_bias": "add this to the logit of a token id, -100 to 100 (may be given several times)",
     "ignore_eos": "go on to --max-tokens",
     "gamma": "tokens drafted a round, 1 to the block size; 0: the block size",
     "draft_steps": "draft forwards a round, 1 to gamma; 0: gamma",
@@ -41,6 +44,8 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
         options: dict[str, Any] = {"default": None, "help": DECODE_HELP[field.name]}
         if kind is bool:
             options["action"] = "store_true"
+        elif field.name == "logit_bias":
+            options |= {"action": "append", "metavar": "ID:BIAS", "type": _bias}
         elif get_origin(kind) is tuple:
             options |= {"action": "append", "metavar": "TEXT"}
         elif get_origin(kind) is Literal:
@@ -55,9 +60,13 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
 def decode_options(args: argparse.Namespace) -> dict[str, Any]:
     """The fields of DecodeParams that were given on the command line."""
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeParams)}
-    if given["stop"] is not None:
-        given["stop"] = tuple(given["stop"])
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition(":")
+    return int(token), float(bias)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

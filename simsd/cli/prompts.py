@@ -74,6 +74,10 @@ def _parse(where: str, line: str, defaults: dict[str, Any]) -> Prompt:
         raise RequestError(f"{where}: messages must be a list of objects", "messages")
     if isinstance(record.get("stop"), str):
         record["stop"] = [record["stop"]]
+    if isinstance(record.get("logit_bias"), dict):  # as OpenAI's API takes it
+        record["logit_bias"] = [
+            [int(token), bias] if token.isdigit() else token for token, bias in record["logit_bias"].items()
+        ]
     try:
         # Through JSON, where a list is a proper tuple and "1" is no number.
         params = _PARAMS.validate_json(json.dumps(defaults | record), strict=True)

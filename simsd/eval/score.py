@@ -30,7 +30,7 @@ def wilson_interval(correct: int, n: int, z: float = Z_95) -> tuple[float, float
     rate = correct / n
     middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half))
 
 
 def family_score(correct: int, n: int) -> FamilyScore:

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from simsd.errors import CheckpointError
 from simsd.models.config import ModelConfig, load_model_config, read_json
@@ -75,7 +76,8 @@ def load_model(directory: Path, name: str = "", dtype: torch.dtype = torch.float
     model = build_model(config).to(dtype)
     views = checkpoint_slices(model, config)
     seen: set[str] = set()
-    for key, tensor in _tensors(directory):
+    # Nothing to see for two seconds; then a bar, where someone can see it.
+    for key, tensor in tqdm(_tensors(directory), total=len(views), unit="tensor", delay=2, disable=None):
         if key == "lm_head.weight" and config.tie_word_embeddings:
             continue
         view = views.get(key)

@@ -42,8 +42,9 @@ def test_first_rejection_in_step_order_ends_it(
     accepted: list[bool], reveals: list[tuple[int, int]], stood: bool, counts: tuple[int, int, int]
 ) -> None:
     verdict = Verdict(0)
-    assert judge_draft(verdict, proposal_of([3, 0, 2], [13, 10, 12]), accepted, [70, 71, 72]) is stood
+    assert judge_draft(verdict, proposal_of([3, 0, 2], [13, 10, 12]), [5, 6, 7], accepted, [70, 71, 72]) is stood
     assert verdict.reveals == reveals
+    assert verdict.rows == [5, 6, 7][: len(reveals)]
     assert (verdict.steps, verdict.accepted, verdict.recovered) == counts
     assert verdict.drafted == 3
 
@@ -255,7 +256,7 @@ def test_walk_goes_where_the_target_alone_would_go(data: st.DataObject) -> None:
         alone = Slots(sorted(view), list(range(len(view))))
         ordered = [view[offset] for offset in sorted(view)]
         own = Scores([t for t, _ in ordered], [c for _, c in ordered], [], [entropy[o] for o in sorted(view)])
-        reveals = denoise_step(params, first + step, size, alone, own)
+        reveals = [(o, t) for o, t, _ in denoise_step(params, first + step, size, alone, own)]
         expected, step, filled = expected + reveals, step + 1, filled | dict(reveals)
         state = sum(1 << i for i, offset in enumerate(offsets) if offset in filled)
         on_a_listed_state = state in listed and all(o in offsets and t == o for o, t in filled.items())

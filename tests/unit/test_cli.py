@@ -130,6 +130,7 @@ def test_stats_leave_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
         ({"prompt": "x", "temperature": -1}, "line 2: temperature must be between 0 and 100"),
         ({"prompt": "x", "method": "magic"}, "line 2: method"),
         ({"prompt": "x", "gamma": 99}, "line 2: gamma must be between 1 and 4"),
+        ({"prompt": "x", "max_tokens": 99999}, "line 2: 9 prompt tokens and max_tokens 99999 exceed the context"),
         ({"prompt": ""}, "line 2: prompt must not be empty"),
         ({"prompt": "a <|mask|>"}, "line 2: messages contains the mask token"),
         ("{", "line 2: not JSON"),

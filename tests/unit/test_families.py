@@ -186,6 +186,7 @@ def test_wilson_interval_against_published_values() -> None:
     low, high = wilson_interval(15, 148)
     assert (round(low, 4), round(high, 4)) == (0.0624, 0.1605)
     assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert wilson_interval(20, 20)[1] == 1.0
+    for n in range(1, 400):
+        assert (wilson_interval(n, n)[1], wilson_interval(0, n)[0]) == (1.0, 0.0)
     with pytest.raises(ValueError, match=r"0\.\.2"):
         wilson_interval(3, 2)

@@ -41,7 +41,7 @@ def scripted(block_size: int, layout: str, wrong_at: int) -> tuple[Work, Proposa
         np.zeros((block_size, 0), np.int64),
         np.zeros((block_size, 0), np.float32),
     )
-    return work, Proposals({"holes": proposal}, {"holes": len(prompt)}, 1, 1, 0.0), prompt, own
+    return work, Proposals({"holes": proposal}, {"holes": len(prompt)}, {"holes": 1}, 1, 1, 0.0), prompt, own
 
 
 @pytest.mark.parametrize("layout", ["paired", "branches"])

@@ -45,12 +45,24 @@ def test_the_draft_is_worth_testing_with(pair: Pair) -> None:
         assert each.accepted + each.recovered + each.bonus + each.fallback_tokens >= 22
         assert each.accepted <= each.drafted
         assert sum(size * count for size, count in each.accept_histogram.items()) == each.accepted
-        assert 0 < sum(each.accept_histogram.values()) <= each.rounds <= each.target_forwards
+        assert 0 < sum(each.accept_histogram.values()) <= each.target_forwards <= each.rounds
     assert sum(c.stats.accepted for c in completions) > 20
     assert sum(c.stats.recovered for c in completions) > 5
     assert completions[0].stats.draft_forwards == completions[0].stats.drafted == 0
     assert [c.stats.prompt_tokens for c in completions] == [150, 7, 61, 100, 33]
     assert [c.stats.completion_tokens for c in completions] == [22] * 5
+
+
+def test_forwards_are_those_a_request_took_part_in(pair: Pair) -> None:
+    """Beside a neighbour that drafts for longer, a request's counters are what they are alone."""
+    short, long = request("short", 12, gamma=1), request("long", 12, gamma=4, draft_steps=4)
+    fresh = {"prefix_cache": False}
+    loop = pair.loop(pair.worker("target", **fresh), pair.worker("draft", **fresh))
+    together = generate_all(loop, [short, long])
+    alone = one_by_one(loop, [short, long])
+    counts = [[(c.stats.target_forwards, c.stats.draft_forwards) for c in each] for each in (together, alone)]
+    assert counts[0] == counts[1]
+    assert counts[0][0][1] < counts[0][1][1]
 
 
 @pytest.mark.parametrize("prefill_rows", [64, 100, 1024])

@@ -56,10 +56,10 @@ def test_a_pair_that_agrees_passes() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("vocab_size", 101, "vocab size (small: 100, large: 101)"),
-        ("tokenizer_hash", "xyz", "tokenizer hash (small: abc, large: xyz)"),
-        ("mask_token_id", 5, "mask token id (small: 3, large: 5)"),
-        ("block_size", 8, "block size (small: 4, large: 8)"),
+        ("vocab_size", 101, "vocab size (draft small: 100, target large: 101)"),
+        ("tokenizer_hash", "xyz", "tokenizer hash (draft small: abc, target large: xyz)"),
+        ("mask_token_id", 5, "mask token id (draft small: 3, target large: 5)"),
+        ("block_size", 8, "block size (draft small: 4, target large: 8)"),
     ],
 )
 def test_a_mismatch_names_both_sides(field: str, value: object, says: str) -> None:
@@ -72,7 +72,9 @@ def test_a_mismatch_names_both_sides(field: str, value: object, says: str) -> No
 def test_every_mismatch_is_named_at_once() -> None:
     with pytest.raises(PairMismatchError) as caught:
         check_pair(DRAFT, dataclasses.replace(TARGET, vocab_size=101, block_size=8))
-    assert "vocab size (small: 100, large: 101); block size (small: 4, large: 8)" in str(caught.value)
+    assert "vocab size (draft small: 100, target large: 101); block size (draft small: 4, target large: 8)" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("difference", ["vocabulary", "tokenizer", "mask", "block"])
