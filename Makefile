@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install $(if $(CI),--quiet) --constraint constra
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test lint types format bench train-pair clean
+.PHONY: help install serve test lint types format protos bench train-pair clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,7 +35,7 @@ serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it
 	@exec $(BIN)/simsd serve $(ARGS)
 
 test: lint types ## Lint, types, tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format
 	$(BIN)/ruff check
@@ -47,6 +47,10 @@ types: $(VENV)/.installed-dev ## mypy on simsd/ and deployments/
 format: $(VENV)/.installed-dev ## Rewrite the code as ruff wants it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+protos: $(VENV)/.installed-dev ## Generate simsd_client/v1 from protos/ again
+	$(BIN)/python -m grpc_tools.protoc -Isimsd_client/v1=protos/simsd/v1 \
+		--python_out=. --pyi_out=. --grpc_python_out=. protos/simsd/v1/simsd.proto
 
 bench: install ## Measure the methods on the shipped pair: the table of docs/results/first.md
 	$(BIN)/simsd bench first $(ARGS)

@@ -23,6 +23,9 @@ TIMEOUT_S = 60.0
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What uses the cluster is marked `serve`."""
     for item in items:
+        # Of two processes one runs this folder, so that there is one Ray; the other the rest, file by file.
+        in_this_folder = item.path.parent == Path(__file__).parent
+        item.add_marker(pytest.mark.xdist_group("serve" if in_this_folder else item.path.stem))
         if "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.serve)
 
@@ -41,6 +44,7 @@ class Server:
     """The running application."""
 
     url: str
+    grpc: str
     args: ServeArgs
 
     def client(self) -> httpx.Client:
@@ -56,10 +60,10 @@ def server() -> Iterator[Server]:
     from deployments.local import deploy, local_ray
 
     args = ServeArgs(target=SHIPPED, draft=SHIPPED, served_model_name="tiny")
-    port = free_port()
+    port, grpc_port = free_port(), free_port()
     with local_ray(args.engines):
-        deploy(build_app(args), "127.0.0.1", port)
-        yield Server(f"http://127.0.0.1:{port}", args)
+        deploy(build_app(args), "127.0.0.1", port, grpc_port=grpc_port)
+        yield Server(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", args)
 
 
 @pytest.fixture(scope="session")
