@@ -83,34 +83,40 @@ class Tokenizer:
         """Id of the template's end of turn, if the vocabulary has it."""
         return self._rust.token_to_id(END_OF_TURN)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Ids of a raw prompt; `RequestError` if it is empty or contains the mask token."""
         if not text:
             raise RequestError("prompt must not be empty", "prompt")
-        return self._encode(text, "prompt", add_special_tokens=True)
+        return self._encode(text, "prompt", add_special_tokens=add_special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> str:
-        """The chat template's text for `messages`, ready for the assistant's answer.
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], /, *, add_generation_prompt: bool = True, **template_kwargs: Any
+    ) -> str:
+        """The chat template's text for `messages`, ready for the assistant's answer unless told otherwise.
 
         `template_kwargs` are variables of the template, as `enable_thinking`. `RequestError` if roles or contents are
         not usable, or the template refuses them.
         """
         _check_messages(messages)
-        reserved = sorted(template_kwargs.keys() & _template_arguments(self._hf.__class__))
+        reserved = sorted(template_kwargs.keys() & (_template_arguments(self._hf.__class__) | {"messages"}))
         if reserved:
-            raise RequestError(f"{reserved[0]!r} is not a template variable", "chat_template_kwargs")
+            message = f"chat_template_kwargs: {reserved[0]!r} is not a template variable"
+            raise RequestError(message, "chat_template_kwargs")
         if self._hf.chat_template is None:
             raise RequestError("this model has no chat template; send a prompt instead", "messages")
         try:
             return self._hf.apply_chat_template(
-                [dict(m) for m in messages], tokenize=False, add_generation_prompt=True, **template_kwargs
+                [dict(m) for m in messages],
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                **template_kwargs,
             )
         except TemplateError as error:
             raise RequestError(f"the chat template refuses these messages: {error}", "messages") from error
 
-    def encode_messages(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> list[int]:
-        """Ids of a chat, ready for the assistant's answer; errors as of `render`, or if it contains the mask token."""
-        return self._encode(self.render(messages, **template_kwargs), "messages", add_special_tokens=False)
+    def encode_messages(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> list[int]:
+        """Ids of a chat; options and errors as of `render`, and an error if it contains the mask token."""
+        return self._encode(self.render(messages, **options), "messages", add_special_tokens=False)
 
     def check_ids(self, ids: Sequence[int], param: str = "prompt") -> list[int]:
         """A prompt sent as ids; `RequestError` if it is empty, out of the vocabulary or contains the mask token."""
@@ -123,9 +129,13 @@ class Tokenizer:
             raise RequestError(f"{param} contains token id {out}; ids are 0 to {self.vocab_size - 1}", param)
         return list(ids)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of `ids`, special tokens left out, spaces as they are; bytes that are no UTF-8 become U+FFFD."""
-        return self._rust.decode(list(ids), skip_special_tokens=True)
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of `ids`, spaces as they are; bytes that are no UTF-8 become U+FFFD."""
+        return self._rust.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def token_name(self, token_id: int) -> str | None:
+        """An id as the vocabulary writes it, special tokens too; None for ids without a token."""
+        return self._rust.id_to_token(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one id adds to the text; none for special tokens and ids without a token."""

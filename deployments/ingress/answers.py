@@ -1,105 +1,225 @@
-"""Outputs of a request, as OpenAI's bodies: whole, or as server-sent events."""
+"""Outputs of a body's requests, as OpenAI's bodies: whole, or as server-sent events."""
 
+import dataclasses
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from deployments.ingress.context import request_id
 from deployments.ingress.errors import to_api_error
-from deployments.ingress.schemas import (
+from deployments.ingress.replies import (
     Answer,
     ChatChoice,
     ChatChunk,
+    ChatChunkChoice,
     ChatCompletion,
+    ChatLogprobs,
     ChatMessage,
+    ChoiceRound,
+    Chunk,
     Completion,
+    CompletionChunk,
+    CompletionTokensDetails,
     Delta,
-    DeltaChoice,
+    PromptTokensDetails,
     TextChoice,
+    TextChunkChoice,
+    TextLogprobs,
     Usage,
 )
-from simsd.types import FinishReason, Output, Request, Stats
+from deployments.ingress.schemas import CompletionRequest, Sampling
+from deployments.ingress.service import Service
+from deployments.ingress.tokens import TextLogprobWriter, Tokens
+from simsd.errors import InternalError
+from simsd.types import FinishReason, Output, Request, RoundEvent, Stats
 
 logger = logging.getLogger(__name__)
 
-Outputs = AsyncGenerator[Output, None]
+Outputs = AsyncGenerator[tuple[int, Output], None]
+"""Outputs of all choices as they come, each with the choice's index."""
 
 
-def usage_of(stats: Stats) -> Usage:
+class Form(ABC):
+    """How the answer to one body looks."""
+
+    chunk_type: ClassVar[type[Chunk]]
+
+    def __init__(self, service: Service, requests: list[Request], body: Sampling) -> None:
+        self.requests = requests
+        self.tokens = Tokens(service.tokenizer)
+        self._card, self._n = service.card, body.n
+        self._created = int(time.time())
+        self._tells_logprobs = body.report.logprobs is not None
+
+    def head(self) -> dict[str, Any]:
+        return {"id": self.requests[0].request_id, "created": self._created, "model": self._card.name}
+
+    @abstractmethod
+    def whole(self, outputs: list[Output]) -> Answer:
+        """The body of an answer that is not streamed. `outputs` has all of each choice."""
+
+    def first(self) -> list[Chunk]:
+        """What a stream begins with."""
+        return []
+
+    def part(self, index: int, output: Output) -> list[Chunk]:
+        """A choice's rounds, each in a chunk of its own, and then what they made visible."""
+        return [self._round(index, event) for event in output.events] + self._visible(index, output)
+
+    @abstractmethod
+    def _visible(self, index: int, output: Output) -> list[Chunk]: ...
+
+    def last(self, outputs: list[Output]) -> Chunk:
+        """The chunk of a stream that counts, from the last output of each choice."""
+        return self._chunk([], **self._totals(outputs))
+
+    def _totals(self, outputs: list[Output]) -> dict[str, Any]:
+        stats = [_ended(output)[1] for output in outputs]
+        return {"usage": usage_of(stats, self._n), "simsd": sum_of(stats)}
+
+    def _round(self, index: int, event: RoundEvent) -> Chunk:
+        told = ChoiceRound(choice=index, event=self.tokens.round(event, self._card.block_size))
+        return self._chunk([], simsd=told)
+
+    def _chunk(self, choices: list[Any], **members: Any) -> Chunk:
+        kind = self.chunk_type.model_fields["object"].default
+        return self.chunk_type(**self.head(), object=kind, choices=choices, **members)
+
+
+class ChatForm(Form):
+    chunk_type = ChatChunk
+
+    def whole(self, outputs: list[Output]) -> Answer:
+        choices = [
+            ChatChoice(
+                index=index,
+                message=ChatMessage(content=output.text),
+                logprobs=self._logprobs(output),
+                finish_reason=_ended(output)[0],
+            )
+            for index, output in enumerate(outputs)
+        ]
+        return ChatCompletion(**self.head(), choices=choices, **self._totals(outputs))
+
+    def first(self) -> list[Chunk]:
+        return [self._part(index, Delta(role="assistant", content="")) for index in range(len(self.requests))]
+
+    def _visible(self, index: int, output: Output) -> list[Chunk]:
+        """Text and finish reason come in chunks of their own, as OpenAI sends them."""
+        chunks = []
+        if output.text or output.logprobs:
+            chunks.append(self._part(index, Delta(content=output.text), logprobs=self._logprobs(output)))
+        if output.finish_reason is not None:
+            chunks.append(self._part(index, Delta(), reason=output.finish_reason))
+        return chunks
+
+    def _part(
+        self, index: int, delta: Delta, logprobs: ChatLogprobs | None = None, reason: FinishReason | None = None
+    ) -> Chunk:
+        return self._chunk([ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)])
+
+    def _logprobs(self, output: Output) -> ChatLogprobs | None:
+        return self.tokens.chat_logprobs(output) if self._tells_logprobs else None
+
+
+class TextForm(Form):
+    """Plain completions; an echoed prompt comes with its choice's first part, or with its logprobs."""
+
+    chunk_type = CompletionChunk
+
+    def __init__(self, service: Service, requests: list[Request], body: CompletionRequest) -> None:
+        super().__init__(service, requests, body)
+        self._writers = [TextLogprobWriter(self.tokens) for _ in requests]
+        self._to_echo: dict[int, str] = {}
+        if body.echo:
+            texts = [
+                prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt, skip_special_tokens=False)
+                for prompt in body.prompts
+            ]
+            self._to_echo = {index: texts[index // body.n] for index in range(len(requests))}
+
+    def whole(self, outputs: list[Output]) -> Answer:
+        choices = []
+        for index, output in enumerate(outputs):
+            text, logprobs = self._content(index, output)
+            choices.append(TextChoice(index=index, text=text, logprobs=logprobs, finish_reason=_ended(output)[0]))
+        return Completion(**self.head(), choices=choices, **self._totals(outputs))
+
+    def _visible(self, index: int, output: Output) -> list[Chunk]:
+        text, logprobs = self._content(index, output)
+        if not text and not (logprobs and logprobs.tokens) and output.finish_reason is None:
+            return []
+        choice = TextChunkChoice(index=index, text=text, logprobs=logprobs, finish_reason=output.finish_reason)
+        return [self._chunk([choice])]
+
+    def _content(self, index: int, output: Output) -> tuple[str, TextLogprobs | None]:
+        """What a choice's text goes on with: the prompt, once, and the output's own."""
+        asked = self.requests[index]
+        prompt, of_prompt = "", None
+        if index in self._to_echo and (output.prompt_logprobs or not asked.report.prompt):
+            prompt = self._to_echo.pop(index)
+            if asked.report.prompt:
+                of_prompt = self._writers[index].prompt(prompt, asked.prompt_ids, output.prompt_logprobs)
+        logprobs = self._writers[index].answer(output) if self._tells_logprobs else None
+        if of_prompt is not None and logprobs is not None:
+            logprobs = of_prompt.followed_by(logprobs)
+        return prompt + output.text, logprobs
+
+
+def usage_of(stats: list[Stats], n: int = 1) -> Usage:
+    """Of all choices of a body, n for each prompt; a prompt counts once."""
+    prompt_tokens = sum(one.prompt_tokens for one in stats[::n])
+    total = sum_of(stats)
     return Usage(
-        prompt_tokens=stats.prompt_tokens,
-        completion_tokens=stats.completion_tokens,
-        total_tokens=stats.prompt_tokens + stats.completion_tokens,
-        prompt_tokens_details={"cached_tokens": stats.cached_tokens},
+        prompt_tokens=prompt_tokens,
+        completion_tokens=total.completion_tokens,
+        total_tokens=prompt_tokens + total.completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=sum(one.cached_tokens for one in stats[::n])),
+        completion_tokens_details=CompletionTokensDetails(
+            accepted_prediction_tokens=total.accepted, rejected_prediction_tokens=total.drafted - total.accepted
+        ),
     )
 
 
-@dataclass(frozen=True)
-class ChatForm:
-    """How a chat answer looks."""
-
-    model: str
-    request: Request
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    @property
-    def head(self) -> dict[str, Any]:
-        return {"id": self.request.request_id, "created": self.created, "model": self.model}
-
-    def whole(self, text: str, reason: FinishReason, stats: Stats) -> Answer:
-        choice = ChatChoice(message=ChatMessage(content=text), finish_reason=reason)
-        return ChatCompletion(**self.head, choices=[choice], usage=usage_of(stats), simsd=stats.to_dict())
-
-    def chunk(self, delta: Delta, reason: FinishReason | None = None) -> Answer:
-        return ChatChunk(**self.head, choices=[DeltaChoice(delta=delta, finish_reason=reason)])
-
-    def first(self) -> list[Answer]:
-        return [self.chunk(Delta(role="assistant", content=""))]
-
-    def part(self, output: Output) -> list[Answer]:
-        """Text and finish reason come in chunks of their own, as OpenAI sends them."""
-        chunks = [self.chunk(Delta(content=output.text))] if output.text else []
-        return chunks + ([self.chunk(Delta(), output.finish_reason)] if output.finish_reason else [])
-
-    def usage(self, stats: Stats) -> Answer:
-        return ChatChunk(**self.head, choices=[], usage=usage_of(stats), simsd=stats.to_dict())
+def sum_of(stats: list[Stats]) -> Stats:
+    """Every counter of all choices together."""
+    histogram: Counter[int] = Counter()
+    for one in stats:
+        histogram.update(one.accept_histogram)
+    names = [field.name for field in dataclasses.fields(Stats) if field.name != "accept_histogram"]
+    return Stats(**{name: sum(getattr(one, name) for one in stats) for name in names}, accept_histogram=dict(histogram))
 
 
-@dataclass(frozen=True)
-class TextForm(ChatForm):
-    """How a plain completion looks."""
-
-    def whole(self, text: str, reason: FinishReason, stats: Stats) -> Answer:
-        choice = TextChoice(text=text, finish_reason=reason)
-        return Completion(**self.head, choices=[choice], usage=usage_of(stats), simsd=stats.to_dict())
-
-    def first(self) -> list[Answer]:
-        return []
-
-    def part(self, output: Output) -> list[Answer]:
-        if not output.text and output.finish_reason is None:
-            return []
-        return [Completion(**self.head, choices=[TextChoice(text=output.text, finish_reason=output.finish_reason)])]
-
-    def usage(self, stats: Stats) -> Answer:
-        return Completion(**self.head, choices=[], usage=usage_of(stats), simsd=stats.to_dict())
-
-
-async def whole_answer(form: ChatForm, outputs: Outputs) -> dict[str, Any]:
-    """Wait for the end; the body of an answer that is not streamed."""
-    text: list[str] = []
+async def prompt_only(outputs: Outputs) -> Outputs:
+    """The same without the token that was decoded for max_tokens 0."""
     async with aclosing(outputs):
-        async for output in outputs:
-            text.append(output.text)
+        async for index, output in outputs:
+            output.token_ids, output.text, output.logprobs = [], "", []
             if output.finish_reason is not None and output.stats is not None:
-                return form.whole("".join(text), output.finish_reason, output.stats).model_dump()
-    raise RuntimeError("the stream ended without a finish reason")
+                output.finish_reason, output.stats.completion_tokens = "length", 0
+            yield index, output
 
 
-async def first_output(outputs: Outputs) -> Output:
+async def whole_answer(form: Form, outputs: Outputs) -> dict[str, Any]:
+    """Wait for the end; the body of an answer that is not streamed."""
+    joined = [Output([], "") for _ in form.requests]
+    async with aclosing(outputs):
+        async for index, output in outputs:
+            whole = joined[index]
+            whole.token_ids += output.token_ids
+            whole.text += output.text
+            whole.logprobs += output.logprobs
+            whole.prompt_logprobs += output.prompt_logprobs
+            whole.finish_reason, whole.stats = output.finish_reason, output.stats
+    return form.whole(joined).model_dump()
+
+
+async def first_output(outputs: Outputs) -> tuple[int, Output]:
     """What a stream waits for before its headers: until here a refusal can have a status of its own."""
     try:
         return await anext(outputs)
@@ -108,32 +228,42 @@ async def first_output(outputs: Outputs) -> Output:
         raise
 
 
-async def events(form: ChatForm, first: Output, outputs: Outputs, include_usage: bool) -> AsyncIterator[str]:
-    """Server-sent events: role, text as it comes, finish reason, usage if asked for, [DONE]; or an error at last."""
+async def events(form: Form, first: tuple[int, Output], outputs: Outputs, include_usage: bool) -> AsyncIterator[str]:
+    """Server-sent events: role, parts of all choices as they come, usage if asked for, [DONE]; or an error at last."""
+    ends: dict[int, Output] = {}
     async with aclosing(outputs):
         try:
             for chunk in form.first():
                 yield _event(chunk, include_usage)
-            output = first
-            while True:
-                for chunk in form.part(output):
+            async for index, output in _all(first, outputs):
+                for chunk in form.part(index, output):
                     yield _event(chunk, include_usage)
                 if output.finish_reason is not None:
-                    break
-                output = await anext(outputs)
-            if include_usage and output.stats is not None:
-                yield _event(form.usage(output.stats), include_usage)
+                    ends[index] = output
+            if include_usage:
+                yield _event(form.last([ends[index] for index in sorted(ends)]), include_usage)
             yield "data: [DONE]\n\n"
         except Exception as error:
-            logger.exception("stream %s failed", form.request.request_id)
+            logger.exception("%s: stream of %s failed", request_id.get(), form.requests[0].request_id)
             yield f"data: {json.dumps(to_api_error(error).body())}\n\n"
 
 
-def _event(answer: Answer, include_usage: bool) -> str:
-    """One event. Absent members are left out, but for those that clients look for: null until they have a value."""
-    body = answer.model_dump(exclude_none=True)
-    for choice in body["choices"]:
-        choice.setdefault("finish_reason", None)
+async def _all(first: tuple[int, Output], rest: Outputs) -> Outputs:
+    yield first
+    async for item in rest:
+        yield item
+
+
+def _event(chunk: Chunk, include_usage: bool) -> str:
+    """One event. With usage asked for, it is null until it has a value."""
+    body = chunk.model_dump(exclude_unset=True)
     if include_usage:
         body.setdefault("usage", None)
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def _ended(output: Output) -> tuple[FinishReason, Stats]:
+    """What the last output of a choice has; a stream that stops without it is a fault of ours."""
+    if output.finish_reason is None or output.stats is None:
+        raise InternalError("an answer ended without a finish reason")
+    return output.finish_reason, output.stats

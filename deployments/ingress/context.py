@@ -1,6 +1,5 @@
 """The id of the request that is being served, for log lines and response headers."""
 
-import logging
 import re
 import secrets
 from contextvars import ContextVar
@@ -14,11 +13,3 @@ _ACCEPTED = re.compile(r"[!-~]{1,128}")
 def accept_id(given: str | None) -> str:
     """The client's own id if it is 1 to 128 printable ASCII characters without spaces, else a new one."""
     return given if given and _ACCEPTED.fullmatch(given) else f"req-{secrets.token_hex(16)}"
-
-
-class RequestIdFilter(logging.Filter):
-    """For a log handler: gives every record `request_id`, "-" outside of a request."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = request_id.get() or "-"
-        return True

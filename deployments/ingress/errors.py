@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from simsd.errors import ContextLengthError, QueueFullError, RequestError, SimSDError, WorkerLostError
 
 UNAVAILABLE_RETRY_S = 5
+MAX_SHOWN_CHARS = 60
 
 
 class ModelNotFoundError(SimSDError):
@@ -20,6 +21,10 @@ class ModelNotFoundError(SimSDError):
 
 class BodyTooLargeError(SimSDError):
     """A request body is over the limit (413)."""
+
+
+class UnauthorizedError(SimSDError):
+    """The server asks for a key, and the request has none that it knows (401)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,8 @@ class ApiError:
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+        param = None if self.param is None else _printable(self.param)
+        return {"error": {"message": _printable(self.message), "type": self.type, "param": param, "code": self.code}}
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), status_code=self.status, headers=self.headers)
@@ -53,6 +59,8 @@ def to_api_error(error: Exception) -> ApiError:
             return ApiError(404, str(error), param="model", code="model_not_found")
         case BodyTooLargeError():
             return ApiError(413, str(error), code="request_too_large")
+        case UnauthorizedError():
+            return ApiError(401, str(error), code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         case QueueFullError():
             headers = {"Retry-After": str(max(1, round(error.retry_after_s)))}
             return ApiError(429, str(error), "rate_limit_error", code="queue_full", headers=headers)
@@ -68,10 +76,13 @@ def to_api_error(error: Exception) -> ApiError:
 
 
 def from_validation(error: ValidationError) -> RequestError:
-    """The first thing that is wrong with a body, with the field as the client spelled it."""
+    """The first thing that is wrong with a body, with the field as the client spelled it and what it sent."""
     first = error.errors(include_url=False)[0]
     param = field_path(first["loc"])
     message = first["msg"][:1].lower() + first["msg"][1:]
+    if isinstance(first["input"], str | int | float):
+        shown = repr(first["input"])
+        message += f"; got {shown if len(shown) <= MAX_SHOWN_CHARS else shown[:MAX_SHOWN_CHARS] + '…'}"
     return RequestError(f"{param}: {message}" if param else message, param or None)
 
 
@@ -84,3 +95,8 @@ def field_path(location: tuple[int | str, ...]) -> str:
         elif part.isidentifier() and part not in ("str", "int", "float"):
             path += f".{part}" if path else part
     return path
+
+
+def _printable(text: str) -> str:
+    """Half of a surrogate pair can come in as JSON, and cannot leave as UTF-8."""
+    return text.encode("utf-8", "replace").decode()

@@ -2,68 +2,140 @@
 
 import asyncio
 import json
-import logging
+import os
 import time
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Security
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.security import HTTPBearer
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from deployments.ingress.answers import ChatForm, TextForm, events, first_output, whole_answer
-from deployments.ingress.errors import BodyTooLargeError, from_validation, to_api_error
-from deployments.ingress.schemas import Body, ChatRequest, CompletionRequest, ModelEntry, ModelList, Sampling
+from deployments.ingress.answers import ChatForm, Form, TextForm, events, first_output, prompt_only, whole_answer
+from deployments.ingress.environment import ApiKeys, ignores_unknown_fields
+from deployments.ingress.errors import BodyTooLargeError, from_validation
+from deployments.ingress.middleware import RequestContext, logged
+from deployments.ingress.openapi import GENERATION, REFUSALS, UNAUTHORIZED, UNAVAILABLE, DescribedApp, gives, takes
+from deployments.ingress.page import add_page
+from deployments.ingress.replies import (
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    CompletionChunk,
+    Detokenized,
+    Health,
+    ModelEntry,
+    ModelList,
+    Tokenized,
+    Version,
+)
+from deployments.ingress.schemas import (
+    IGNORE_UNKNOWN,
+    Body,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    Sampling,
+    TokenizeRequest,
+)
 from deployments.ingress.service import Service
 from simsd import __version__
 from simsd.errors import RequestError, SimSDError
-
-logger = logging.getLogger(__name__)
 
 HEALTH_TIMEOUT_S = 5.0
 
 BodyT = TypeVar("BodyT", bound=Body)
 
 
-def build_http(service: Service) -> FastAPI:
-    """The FastAPI app over a service; everything that it raises leaves in OpenAI's error form."""
-    app = FastAPI(title="SimSD Serve", version=__version__)
-    started = int(time.time())
-    limit = service.args.max_body_bytes
+def build_http(service: Service, proxy_returns_id: bool = False) -> DescribedApp:
+    """The app over a service; everything that it raises leaves in OpenAI's error form.
 
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        async with asyncio.timeout(HEALTH_TIMEOUT_S):
-            running, waiting = await service.backend.load()
-        return {"status": "ok", "running": running, "waiting": waiting}
-
-    @app.get("/v1/models")
-    async def models() -> ModelList:
-        return ModelList(data=[ModelEntry(id=service.card.name, created=started)])
-
-    @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> ModelEntry:
-        if name != service.card.name:
-            raise HTTPException(404, f"model {name!r} is not served here; this is {service.card.name!r}")
-        return ModelEntry(id=name, created=started)
-
-    @app.post("/v1/chat/completions", openapi_extra=_documented(ChatRequest))
-    async def chat(http_request: HttpRequest) -> Response:
-        body = await read_body(http_request, ChatRequest, limit)
-        return await _answer(service, ChatForm(service.card.name, service.chat(body)), body)
-
-    @app.post("/v1/completions", openapi_extra=_documented(CompletionRequest))
-    async def completions(http_request: HttpRequest) -> Response:
-        body = await read_body(http_request, CompletionRequest, limit)
-        return await _answer(service, TextForm(service.card.name, service.completion(body)), body)
-
-    for kind in (SimSDError, HTTPException, Exception):
+    `proxy_returns_id`: as of `RequestContext`. Keys and leniency are taken from the environment; `ConfigError`.
+    """
+    app = DescribedApp(title="SimSD Serve", version=__version__)
+    app.add_middleware(RequestContext, proxy_returns_id=proxy_returns_id)
+    for kind in (SimSDError, HTTPException):
         app.add_exception_handler(kind, _on_error)
+    _add_open_routes(app, service)
+    add_page(app)
+    keys = ApiKeys.from_environment(os.environ)
+    app.include_router(_api(service, keys, ignores_unknown_fields(os.environ)))
     return app
 
 
-async def read_body(request: HttpRequest, schema: type[BodyT], limit: int) -> BodyT:
+def _add_open_routes(app: DescribedApp, service: Service) -> None:
+    """What is answered without a key."""
+
+    @app.get("/health", responses=UNAVAILABLE)
+    async def health() -> Health:
+        async with asyncio.timeout(HEALTH_TIMEOUT_S):
+            running, waiting = await service.backend.load()
+        return Health(running=running, waiting=waiting)
+
+    @app.get("/version")
+    async def version() -> Version:
+        return Version(version=__version__)
+
+
+def _api(service: Service, keys: ApiKeys, ignore_unknown: bool) -> APIRouter:
+    """What takes a key, if the server has any."""
+    bearer = Security(HTTPBearer(auto_error=False, description="one of the server's keys"))  # says so in the schema
+
+    async def check_key(request: HttpRequest) -> None:
+        keys.check(request.headers.get("authorization"))
+
+    api = APIRouter(dependencies=[bearer, Security(check_key)] if keys else [], responses=UNAUTHORIZED if keys else {})
+    card = service.card
+    entry = ModelEntry(id=card.name, created=int(time.time()), max_model_len=card.context_tokens)
+
+    async def read(request: HttpRequest, schema: type[BodyT]) -> BodyT:
+        return await read_body(request, schema, service.args.max_body_bytes, ignore_unknown)
+
+    @api.get("/v1/models")
+    async def models() -> ModelList:
+        return ModelList(data=[entry])
+
+    @api.get("/v1/models/{name:path}", responses={404: REFUSALS[404]})
+    async def model(name: str) -> ModelEntry:
+        service.check_model(name)
+        return entry
+
+    @api.post(
+        "/v1/chat/completions",
+        openapi_extra=takes(ChatRequest),
+        responses=gives(ChatCompletion, ChatChunk) | GENERATION,
+    )
+    async def chat(request: HttpRequest) -> Response:
+        body = await read(request, ChatRequest)
+        return await _answer(service, ChatForm(service, service.chat(body), body), body)
+
+    @api.post(
+        "/v1/completions",
+        openapi_extra=takes(CompletionRequest),
+        responses=gives(Completion, CompletionChunk) | GENERATION,
+    )
+    async def completions(request: HttpRequest) -> Response:
+        body = await read(request, CompletionRequest)
+        form = TextForm(service, service.completion(body), body)
+        return await _answer(service, form, body, echo_only=body.max_tokens == 0)
+
+    @api.post("/tokenize", openapi_extra=takes(TokenizeRequest), responses=REFUSALS)
+    async def tokenize(request: HttpRequest) -> Tokenized:
+        body = await read(request, TokenizeRequest)
+        ids = service.tokenize(body)
+        names = [service.tokenizer.token_name(token_id) or "" for token_id in ids] if body.return_token_strs else None
+        return Tokenized(count=len(ids), max_model_len=card.context_tokens, tokens=ids, token_strs=names)
+
+    @api.post("/detokenize", openapi_extra=takes(DetokenizeRequest), responses=REFUSALS)
+    async def detokenize(request: HttpRequest) -> Detokenized:
+        return Detokenized(prompt=service.detokenize(await read(request, DetokenizeRequest)))
+
+    return api
+
+
+async def read_body(request: HttpRequest, schema: type[BodyT], limit: int, ignore_unknown: bool = False) -> BodyT:
     """Parse and check a JSON body, whatever content type it claims: curl -d claims a form.
 
     `RequestError` names the field at fault; `BodyTooLargeError` beyond `limit` bytes.
@@ -75,18 +147,22 @@ async def read_body(request: HttpRequest, schema: type[BodyT], limit: int) -> Bo
             raise BodyTooLargeError(f"the body is larger than {limit} bytes")
     try:
         data = json.loads(raw)
+        if b"\\ud" in raw.lower():  # half of a surrogate pair is no text, and could not be sent on
+            json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
     if not isinstance(data, dict):
         raise RequestError(f"the body must be a JSON object, not a {type(data).__name__}")
     try:
-        return schema.model_validate(data)
+        return schema.model_validate(data, context={IGNORE_UNKNOWN: ignore_unknown})
     except ValidationError as error:
         raise from_validation(error) from error
 
 
-async def _answer(service: Service, form: ChatForm, body: Sampling) -> Response:
-    outputs = service.backend.generate(form.request)
+async def _answer(service: Service, form: Form, body: Sampling, echo_only: bool = False) -> Response:
+    outputs = service.outputs(form.requests)
+    if echo_only:
+        outputs = prompt_only(outputs)
     if not body.stream:
         return JSONResponse(await whole_answer(form, outputs))
     include_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -98,14 +174,6 @@ async def _answer(service: Service, form: ChatForm, body: Sampling) -> Response:
 
 
 async def _on_error(request: HttpRequest, error: Exception) -> JSONResponse:
-    api_error = to_api_error(error)
-    if api_error.status == 404 and api_error.code == "not_found" and api_error.message == "Not Found":
-        return to_api_error(HTTPException(404, f"no such path: {request.method} {request.url.path}")).response()
-    if api_error.status >= 500:
-        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return api_error.response()
-
-
-def _documented(schema: type[Body]) -> dict[str, Any]:
-    """The body's schema for /docs: the routes read bodies themselves, so FastAPI cannot see it."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema.model_json_schema()}}}}
+    if isinstance(error, HTTPException) and (error.status_code, error.detail) == (404, "Not Found"):
+        error = HTTPException(404, f"no such path: {request.method} {request.url.path}")
+    return logged(request, error).response()

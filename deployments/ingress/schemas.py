@@ -1,56 +1,128 @@
 """Bodies of the HTTP API, in OpenAI's form. Fields we do not have are refused by name; null means absent."""
 
 import difflib
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from simsd.errors import RequestError
-from simsd.types import Fallback, FinishReason, Layout, Method, Remasking
+from simsd.types import MAX_BIAS, MAX_LOGPROBS, Fallback, Layout, Method, Remasking, Report
+
+MAX_N = 16
+MAX_CHOICES = 128
+"""Answers of one body: prompts times n."""
+IGNORE_UNKNOWN = "ignore_unknown"
+"""Key of pydantic's validation context: whether unknown fields are passed over."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
+    "audio": (),
     "best_of": (1,),
-    "presence_penalty": (0,),
     "frequency_penalty": (0,),
-    "logit_bias": ({},),
-    "logprobs": (False,),
-    "echo": (False,),
-    "suffix": ("",),
-    "tools": ([],),
-    "response_format": ({"type": "text"},),
-    "store": (False,),
+    "function_call": ("none",),
+    "functions": ([],),
     "metadata": ({},),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "reasoning_effort": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "verbosity": (),
+    "web_search_options": (),
 }
-"""OpenAI's fields that are accepted only with a value that asks for nothing, as clients send them by habit."""
+"""Fields of OpenAI's and vLLM's that are accepted only with a value that asks for nothing, as clients send by habit."""
 
 
 class Body(BaseModel):
     """Base of what clients send: strict types, no unknown fields."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     prefix: ClassVar[str] = ""
     """Where this object sits in the body, for error messages."""
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _known_fields_only(cls, data: Any) -> Any:
+    def _known_fields_only(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
-        given = {name: value for name, value in data.items() if value is not None}
-        for name, value in list(given.items()):
-            if name in cls.model_fields:
-                continue
-            if name not in cls.neutral:
-                near = difflib.get_close_matches(str(name), cls.model_fields, n=1, cutoff=0.5)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(cls.model_fields)}"
-                raise RequestError(f"unknown field {cls.prefix}{name}; {hint}", f"{cls.prefix}{name}")
-            if value not in cls.neutral[name]:
+        lenient = bool(info.context and info.context.get(IGNORE_UNKNOWN))
+        return {name: value for name, value in data.items() if value is not None and cls._has(name, value, lenient)}
+
+    @classmethod
+    def _has(cls, name: str, value: Any, lenient: bool) -> bool:
+        """Whether it is a field that we read; `RequestError` if it asks for what we do not have."""
+        if name in cls.model_fields:
+            return True
+        where = f"{cls.prefix}{name}"
+        if name in cls.neutral:
+            if not any(_same(value, allowed) for allowed in cls.neutral[name]):
                 only = " or ".join(repr(allowed) for allowed in cls.neutral[name])
-                raise RequestError(f"{name} is not supported here; leave it out, or send {only}", name)
-            del given[name]
-        return given
+                hint = f"leave it out, or send {only}" if only else "leave it out"
+                raise RequestError(f"{where} is not supported here; {hint}", where)
+        elif not lenient:
+            near = difflib.get_close_matches(str(name), cls.model_fields, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(cls.model_fields)}"
+            raise RequestError(f"unknown field {where}; {hint}", where)
+        return False
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema of what is accepted: null for what may be absent, and the neutral fields with their values."""
+        reference = handler(core_schema)
+        schema = handler.resolve_ref_schema(reference)
+        properties = schema.setdefault("properties", {})
+        for name in properties.keys() - set(schema.get("required", [])):
+            properties[name] = _nullable(properties[name])
+        properties |= {name: {"enum": [*values, None]} for name, values in cls.neutral.items() if values}
+        return reference
+
+
+def must_be(allowed: str) -> WrapValidator:
+    """One message for a union, where pydantic would name the first branch that the value is not."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            raise PydanticCustomError("not_allowed", "must be {allowed}", {"allowed": allowed}) from error
+
+    return WrapValidator(check)
+
+
+TokenId = Annotated[int, Field(ge=0)]
+StopString = Annotated[str, Field(min_length=1)]
+Stop = Annotated[
+    StopString | Annotated[list[StopString], Field(max_length=4)], must_be("a non-empty string, or up to 4 of them")
+]
+IdString = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
+Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
+PromptText = Annotated[str, Field(min_length=1)]
+PromptIds = Annotated[list[TokenId], Field(min_length=1)]
+Prompts = Annotated[
+    PromptText
+    | Annotated[list[PromptText], Field(min_length=1, max_length=MAX_CHOICES)]
+    | PromptIds
+    | Annotated[list[PromptIds], Field(min_length=1, max_length=MAX_CHOICES)],
+    must_be(f"text, token ids, or a list of up to {MAX_CHOICES} texts or lists of token ids; none of them empty"),
+]
 
 
 class SimSDOptions(Body):
@@ -59,15 +131,16 @@ class SimSDOptions(Body):
     prefix: ClassVar[str] = "simsd."
 
     method: Method | None = None
-    gamma: int | None = None
-    draft_steps: int | None = None
+    gamma: int | None = Field(None, ge=0)
+    draft_steps: int | None = Field(None, ge=0)
     layout: Layout | None = None
     fallback: Fallback | None = None
     remasking: Remasking | None = None
-    steps: int | None = None
-    threshold: float | None = None
-    entropy_bound: float | None = None
-    row_budget: int | None = None
+    steps: int | None = Field(None, ge=0)
+    threshold: float | None = Field(None, ge=0, le=1)
+    entropy_bound: float | None = Field(None, ge=0)
+    row_budget: int | None = Field(None, ge=0)
+    events: bool = Field(False, description="stream every round as it happens")
 
 
 class StreamOptions(Body):
@@ -77,17 +150,21 @@ class StreamOptions(Body):
 
 
 class Sampling(Body):
-    """What chat and plain completions share. top_k and ignore_eos are no fields of OpenAI's, but of other servers."""
+    """What chat and plain completions share. top_k, min_p, min_tokens and ignore_eos are other servers' fields."""
 
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = NEUTRAL
 
     model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
+    n: int = Field(1, ge=1, le=MAX_N)
+    max_tokens: int | None = Field(None, ge=1)
+    min_tokens: int | None = Field(None, ge=0)
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=0)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    stop: Stop | None = None
+    logit_bias: dict[IdString, Bias] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -95,23 +172,43 @@ class Sampling(Body):
     simsd: SimSDOptions | None = None
 
     @model_validator(mode="after")
-    def _usage_needs_stream(self) -> "Sampling":
+    def _only_in_streams(self) -> "Sampling":
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options needs stream: true", "stream_options")
+        if self.events and not self.stream:
+            raise RequestError("simsd.events needs stream: true", "simsd.events")
         return self
+
+    @property
+    def events(self) -> bool:
+        return self.simsd is not None and self.simsd.events
+
+    @property
+    def token_limit(self) -> int | None:
+        """Tokens to decode at most; None: the server's default."""
+        return self.max_tokens
+
+    @property
+    def report(self) -> Report:
+        """What to tell beside the text."""
+        return Report(events=self.events)
 
     def requested(self) -> dict[str, Any]:
         """The decoding settings that this body asks for, by `DecodeParams`' names; max_tokens left out."""
-        settings = self.model_dump(include={"temperature", "top_p", "top_k", "seed", "ignore_eos"}, exclude_none=True)
+        plain = {"temperature", "top_p", "top_k", "min_p", "min_tokens", "seed", "ignore_eos"}
+        settings = self.model_dump(include=plain, exclude_none=True)
         if self.simsd is not None:
-            settings |= self.simsd.model_dump(exclude_none=True)
+            settings |= self.simsd.model_dump(exclude_none=True, exclude={"events"})
         if self.stop is not None:
             settings["stop"] = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if self.logit_bias is not None:
+            settings["logit_bias"] = tuple((int(token), bias) for token, bias in self.logit_bias.items())
         return settings
 
 
 class TextPart(Body):
     prefix: ClassVar[str] = "messages[].content[]."
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {"file": (), "image_url": (), "input_audio": (), "video_url": ()}
 
     type: Literal["text"]
     text: str
@@ -119,9 +216,17 @@ class TextPart(Body):
 
 class Message(Body):
     prefix: ClassVar[str] = "messages[]."
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "annotations": ([],),
+        "audio": (),
+        "function_call": (),
+        "name": (),
+        "refusal": (),
+        "tool_calls": ([],),
+    }
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] = ""
+    content: Annotated[str | list[TextPart], must_be('text, or a list of {"type": "text", "text": …}')] = ""
 
     def to_template(self) -> dict[str, str]:
         """As chat templates take it: the newer role name mapped, parts joined."""
@@ -130,101 +235,107 @@ class Message(Body):
         return {"role": role, "content": text}
 
 
+Messages = Annotated[list[Message], Field(min_length=1)]
+
+
 class ChatRequest(Sampling):
     """Body of POST /v1/chat/completions."""
 
-    messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = None
+    messages: Messages
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _top_needs_logprobs(self) -> "ChatRequest":
+        if self.top_logprobs is not None and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs: true", "top_logprobs")
+        return self
 
     @property
     def token_limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
+    @property
+    def report(self) -> Report:
+        return Report(logprobs=(self.top_logprobs or 0) if self.logprobs else None, events=self.events)
+
 
 class CompletionRequest(Sampling):
-    """Body of POST /v1/completions: text, or token ids."""
+    """Body of POST /v1/completions: text or token ids, one or several. max_tokens 0 gives back the prompt (echo)."""
 
-    prompt: str | list[int]
+    prompt: Prompts
+    max_tokens: int | None = Field(None, ge=0)
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    echo: bool = False
+
+    @model_validator(mode="after")
+    def _checked(self) -> "CompletionRequest":
+        if self.max_tokens == 0 and not self.echo:
+            raise RequestError("max_tokens must be at least 1; 0 needs echo: true", "max_tokens")
+        choices = len(self.prompts) * self.n
+        if choices > MAX_CHOICES:
+            what = f"{len(self.prompts)} prompts with n {self.n}"
+            raise RequestError(f"{what} are {choices} answers; a body may ask for {MAX_CHOICES}", "prompt")
+        return self
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Each prompt of the body, as text or token ids."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        ids = [one for one in self.prompt if isinstance(one, int)]
+        return [ids] if ids else [one for one in self.prompt if not isinstance(one, int)]
 
     @property
     def token_limit(self) -> int | None:
-        return self.max_tokens
+        """One token is decoded even for max_tokens 0: that is how a prompt passes through the model."""
+        return 1 if self.max_tokens == 0 else self.max_tokens
+
+    @property
+    def report(self) -> Report:
+        return Report(self.logprobs, prompt=self.echo and self.logprobs is not None, events=self.events)
 
 
-class Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: dict[str, int]
+class TokenizeRequest(Body):
+    """Body of POST /tokenize: a prompt, or messages rendered by the chat template."""
+
+    model: str | None = None
+    prompt: PromptText | None = None
+    messages: Messages | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool = True
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "TokenizeRequest":
+        if (self.prompt is None) == (self.messages is None):
+            raise RequestError("send either a prompt or messages", "prompt")
+        if self.messages is not None and self.add_special_tokens:
+            raise RequestError("add_special_tokens is for a prompt; a template adds its own", "add_special_tokens")
+        for name in ("add_generation_prompt", "chat_template_kwargs"):
+            if self.messages is None and name in self.model_fields_set:
+                raise RequestError(f"{name} needs messages", name)
+        return self
 
 
-class ModelEntry(BaseModel):
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "simsd"
+class DetokenizeRequest(Body):
+    """Body of POST /detokenize."""
+
+    model: str | None = None
+    tokens: PromptIds
 
 
-class ModelList(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[ModelEntry]
+def _same(value: Any, allowed: Any) -> bool:
+    """Equality as JSON has it: false is not 0."""
+    return isinstance(value, bool) == isinstance(allowed, bool) and bool(value == allowed)
 
 
-class ChatMessage(BaseModel):
-    role: Literal["assistant"] = "assistant"
-    content: str
-
-
-class ChatChoice(BaseModel):
-    index: int = 0
-    message: ChatMessage
-    logprobs: None = None
-    finish_reason: FinishReason
-
-
-class TextChoice(BaseModel):
-    index: int = 0
-    text: str
-    logprobs: None = None
-    finish_reason: FinishReason | None
-
-
-class Delta(BaseModel):
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-
-
-class DeltaChoice(BaseModel):
-    index: int = 0
-    delta: Delta
-    logprobs: None = None
-    finish_reason: FinishReason | None = None
-
-
-class Answer(BaseModel):
-    """What all answers carry, in OpenAI's order. `simsd` has the request's counters (`simsd.types.Stats`)."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[Any]
-    usage: Usage | None = None
-    simsd: dict[str, Any] | None = None
-
-
-class ChatCompletion(Answer):
-    object: Literal["chat.completion"] = "chat.completion"
-    choices: list[ChatChoice]
-
-
-class ChatChunk(Answer):
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    choices: list[DeltaChoice]
-
-
-class Completion(Answer):
-    """An answer, or a chunk of a streamed one: they have one form."""
-
-    object: Literal["text_completion"] = "text_completion"
-    choices: list[TextChoice]
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    branches = schema.get("anyOf")
+    if branches is None:
+        about = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+        return about | {"anyOf": [{k: v for k, v in schema.items() if k not in about}, {"type": "null"}]}
+    return schema if {"type": "null"} in branches else schema | {"anyOf": [*branches, {"type": "null"}]}

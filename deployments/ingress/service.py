@@ -1,16 +1,29 @@
-"""From a validated body to a request for the coordinator, and its outputs back. Knows neither HTTP nor Ray."""
+"""From a validated body to requests for the coordinator, and their outputs back. Knows neither HTTP nor Ray."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Protocol
 
 from deployments.args import ServeArgs
 from deployments.coordinator import ModelCard
 from deployments.ingress.errors import ModelNotFoundError
-from deployments.ingress.schemas import ChatRequest, CompletionRequest, Sampling, SimSDOptions
+from deployments.ingress.schemas import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    Message,
+    Sampling,
+    SimSDOptions,
+    TokenizeRequest,
+)
 from simsd.errors import RequestError
 from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request
+from simsd.types import DecodeParams, Output, Request
+
+SEEDS = 2**64
 
 
 class Backend(Protocol):
@@ -24,42 +37,126 @@ class Backend(Protocol):
 
 
 class Service:
-    """Turns bodies into requests: checks the model's name, renders and tokenises, fills defaults in."""
+    """Turns bodies into requests: checks the model's name, renders and tokenises, fills defaults in.
+
+    Its methods raise `RequestError` or `ModelNotFoundError` where a body cannot be served.
+    """
 
     def __init__(self, args: ServeArgs, card: ModelCard, tokenizer: Tokenizer, backend: Backend) -> None:
-        self.args, self.card, self.backend = args, card, backend
-        self._tokenizer = tokenizer
+        self.args, self.card, self.tokenizer, self.backend = args, card, tokenizer, backend
 
-    def chat(self, body: ChatRequest) -> Request:
-        """`RequestError` or `ModelNotFoundError` where the body cannot be served."""
-        self._check_model(body)
-        prompt_ids = self._tokenizer.encode_messages([message.to_template() for message in body.messages])
-        return self._request("chatcmpl", prompt_ids, body, body.token_limit)
+    def chat(self, body: ChatRequest) -> list[Request]:
+        """A request for each choice; the first one's id is the answer's."""
+        self.check_model(body.model)
+        prompt_ids = self._encode_messages(body.messages, body.chat_template_kwargs)
+        return self._choices("chatcmpl", [prompt_ids], body)
 
-    def completion(self, body: CompletionRequest) -> Request:
-        """As `chat`, for a plain prompt: text or token ids."""
-        self._check_model(body)
-        prompt = body.prompt
-        prompt_ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else self._tokenizer.check_ids(prompt)
-        return self._request("cmpl", prompt_ids, body, body.token_limit)
+    def completion(self, body: CompletionRequest) -> list[Request]:
+        """As `chat`; all choices of the first prompt, then those of the next."""
+        self.check_model(body.model)
+        prompts = [
+            self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.check_ids(prompt)
+            for prompt in body.prompts
+        ]
+        return self._choices("cmpl", prompts, body)
 
-    def _check_model(self, body: Sampling) -> None:
-        if body.model not in (None, self.card.name):
-            raise ModelNotFoundError(f"model {body.model!r} is not served here; this is {self.card.name!r}")
+    def tokenize(self, body: TokenizeRequest) -> list[int]:
+        self.check_model(body.model)
+        if body.prompt is not None:
+            return self.tokenizer.encode(body.prompt, body.add_special_tokens is not False)
+        return self._encode_messages(body.messages or [], body.chat_template_kwargs, body.add_generation_prompt)
 
-    def _request(self, kind: str, prompt_ids: list[int], body: Sampling, token_limit: int | None) -> Request:
+    def detokenize(self, body: DetokenizeRequest) -> str:
+        """The text of the ids, special tokens with it."""
+        self.check_model(body.model)
+        return self.tokenizer.decode(self.tokenizer.check_ids(body.tokens, "tokens"), skip_special_tokens=False)
+
+    def check_model(self, name: str | None) -> None:
+        if name not in (None, self.card.name):
+            raise ModelNotFoundError(f"model {name!r} is not served here; this is {self.card.name!r}")
+
+    async def outputs(self, requests: list[Request]) -> AsyncGenerator[tuple[int, Output], None]:
+        """Outputs of all requests as they come, each with its request's index.
+
+        The first error ends it. Closing it, or an error, cancels every request that still runs.
+        """
+        queue: asyncio.Queue[tuple[int, Output] | BaseException | None] = asyncio.Queue()
+
+        async def pump(index: int, request: Request) -> None:
+            try:
+                async with aclosing(self.backend.generate(request)) as outputs:
+                    async for output in outputs:
+                        queue.put_nowait((index, output))
+                queue.put_nowait(None)
+            except BaseException as error:
+                queue.put_nowait(error)
+                raise
+
+        pumps = [asyncio.create_task(pump(*numbered)) for numbered in enumerate(requests)]
+        running = len(pumps)
+        try:
+            while running:
+                item = await queue.get()
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    running -= 1
+                else:
+                    yield item
+        finally:
+            for task in pumps:
+                task.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    def _encode_messages(
+        self, messages: list[Message], variables: dict[str, Any] | None, add_generation_prompt: bool = True
+    ) -> list[int]:
+        if variables and "add_generation_prompt" in variables:
+            message = "chat_template_kwargs: 'add_generation_prompt' is not a template variable"
+            raise RequestError(message, "chat_template_kwargs")
+        plain = [message.to_template() for message in messages]
+        try:
+            return self.tokenizer.encode_messages(
+                plain, add_generation_prompt=add_generation_prompt, **(variables or {})
+            )
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if not variables:
+                raise
+            # What a template does with a value of a type that it was not written for.
+            raise RequestError(
+                f"the chat template fails with these variables: {error}", "chat_template_kwargs"
+            ) from error
+
+    def _choices(self, kind: str, prompts: list[list[int]], body: Sampling) -> list[Request]:
+        """n requests for each prompt. Choice i decodes with seed + i, so the first is what n = 1 gives."""
+        answer_id = f"{kind}-{secrets.token_hex(16)}"
+        requests: list[Request] = []
+        for prompt_ids in prompts:
+            params = self._params(len(prompt_ids), body)
+            for i in range(body.n):
+                request_id = f"{answer_id}-{len(requests)}" if requests else answer_id
+                requests.append(Request(request_id, prompt_ids, replace(params, seed=_seed(params, i)), body.report))
+        return requests
+
+    def _params(self, prompt_tokens: int, body: Sampling) -> DecodeParams:
         asked = body.requested()
+        token_limit = body.token_limit
         if token_limit is None:
             # At least 1, so that a prompt that is too long is refused as that.
-            token_limit = max(1, min(self.args.max_tokens, self.card.context_tokens - len(prompt_ids)))
+            token_limit = max(1, min(self.args.max_tokens, self.card.context_tokens - prompt_tokens))
         try:
             params = self.args.decode_params(max_tokens=token_limit, **asked)
             params.resolve(self.card.block_size)
         except RequestError as error:
             raise _as_spelled(error) from error
         if params.temperature > 0 and "seed" not in asked:
-            params = self.args.decode_params(max_tokens=token_limit, **asked, seed=secrets.randbits(63))
-        return Request(f"{kind}-{secrets.token_hex(16)}", prompt_ids, params)
+            params = replace(params, seed=secrets.randbits(63))
+        return params
+
+
+def _seed(params: DecodeParams, choice: int) -> int:
+    """seed + choice, from the highest seed on to the lowest."""
+    return (params.seed + choice + SEEDS // 2) % SEEDS - SEEDS // 2
 
 
 def _as_spelled(error: RequestError) -> RequestError:

@@ -9,16 +9,13 @@ import httpx
 import pytest
 
 from deployments.args import ServeArgs
-from deployments.coordinator import ModelCard
-from deployments.ingress.http import build_http
-from deployments.ingress.service import Service
 from simsd.errors import ContextLengthError, QueueFullError, WorkerLostError
 from simsd.tokenizer import Tokenizer
 from simsd.types import Output, Request, Stats
+from tests.serve.stand_in import CONTEXT_TOKENS, MAX_BODY_BYTES, build_app, client_of
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
-CONTEXT_TOKENS = 2048
 
 
 class StandIn:
@@ -55,11 +52,7 @@ def stand_in() -> StandIn:
 
 @pytest.fixture
 async def client(tokenizer: Tokenizer, stand_in: StandIn) -> AsyncIterator[httpx.AsyncClient]:
-    assert tokenizer.mask_token_id is not None
-    card = ModelCard("tiny", 4, tokenizer.mask_token_id, CONTEXT_TOKENS)
-    app = build_http(Service(ServeArgs(max_body_bytes=32768), card, tokenizer, stand_in))
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(build_app(tokenizer, stand_in)) as client:
         yield client
 
 
@@ -231,10 +224,27 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"stream": "yes"}, "stream"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
-    ({"n": 2}, "n"),
-    ({"logprobs": True}, "logprobs"),
+    ({"n": 0}, "n"),
+    ({"n": 17}, "n"),
+    ({"logprobs": 1}, "logprobs"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"min_p": 2}, "min_p"),
+    ({"min_tokens": -1}, "min_tokens"),
+    ({"min_tokens": 9, "max_tokens": 8}, "min_tokens"),
+    ({"logit_bias": {"1": 101}}, "logit_bias"),
+    ({"logit_bias": {"1.5": 1}}, "logit_bias"),
+    ({"logit_bias": [1]}, "logit_bias"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+    ({"echo": True}, "echo"),
+    ({"stop": 5}, "stop"),
     ({"presence_penalty": 0.5}, "presence_penalty"),
+    ({"presence_penalty": False}, "presence_penalty"),
     ({"tools": [{"type": "function"}]}, "tools"),
+    ({"response_format": {"type": "json_schema"}}, "response_format"),
+    ({"audio": {"voice": "x"}}, "audio"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages[].tool_calls"),
     ({"messages": []}, "messages"),
     ({"messages": None}, "messages"),
     ({"messages": "Hello"}, "messages"),
@@ -280,7 +290,7 @@ async def test_mask_token_is_refused(client: httpx.AsyncClient, tokenizer: Token
     error_of(await post(client, messages=[{"role": "user", "content": f"a{mask_text}b"}]), 400, "messages")
 
 
-@pytest.mark.parametrize("prompt", ["", [], [-1], [10**9], [True], ["a", "b"], None, {"text": "x"}])
+@pytest.mark.parametrize("prompt", ["", [], [-1], [10**9], [True], ["a", ""], ["a", 1], [[1], []], None, {"text": "x"}])
 async def test_prompts_that_cannot_be_served(client: httpx.AsyncClient, prompt: Any) -> None:
     response = await post(client, TEXT, prompt=prompt)
     assert response.status_code == 400, response.text
@@ -291,12 +301,12 @@ async def test_unknown_model_path_and_method(client: httpx.AsyncClient) -> None:
     assert error_of(await post(client, **HELLO, model="gpt-4"), 404, "model")["code"] == "model_not_found"
     assert (await post(client, **HELLO, model="tiny")).status_code == 200
     assert "/v1/nothing" in error_of(await client.get("/v1/nothing"), 404)["message"]
-    error_of(await client.get("/v1/models/gpt-4"), 404)
+    error_of(await client.get("/v1/models/gpt-4"), 404, "model")
     error_of(await client.get(CHAT), 405)
 
 
 async def test_body_limit(client: httpx.AsyncClient) -> None:
-    error_of(await post(client, TEXT, prompt="a" * 40000), 413)
+    error_of(await post(client, TEXT, prompt="a" * MAX_BODY_BYTES), 413)
 
 
 async def test_models_and_health(client: httpx.AsyncClient) -> None:
@@ -318,11 +328,8 @@ async def test_client_that_leaves_before_the_first_token(tokenizer: Tokenizer) -
                 self.closed += 1
 
     slow = Slow()
-    assert tokenizer.mask_token_id is not None
-    card = ModelCard("tiny", 4, tokenizer.mask_token_id, CONTEXT_TOKENS)
-    transport = httpx.ASGITransport(build_http(Service(ServeArgs(), card, tokenizer, slow)))
     for stream in (False, True):
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with client_of(build_app(tokenizer, slow)) as client:
             task = asyncio.create_task(post(client, **HELLO, stream=stream))
             await asyncio.sleep(0.1)
             task.cancel()

@@ -1,0 +1,68 @@
+"""The API's description at /openapi.json: what the routes really take and give."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from deployments.ingress.replies import ChatChunk, Chunk, CompletionChunk, ErrorBody
+from deployments.ingress.schemas import Body, ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+
+REFERENCE = "#/components/schemas/{model}"
+BODIES: tuple[type[BaseModel], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, CompletionChunk)
+
+Responses = dict[int | str, dict[str, Any]]
+
+UNAVAILABLE: Responses = {503: {"model": ErrorBody, "description": "no pair is available; Retry-After says when"}}
+REFUSALS: Responses = {
+    400: {"model": ErrorBody, "description": "the body cannot be served; `param` names the field"},
+    404: {"model": ErrorBody, "description": "no such model"},
+    413: {"model": ErrorBody, "description": "the body is too large"},
+}
+GENERATION: Responses = REFUSALS | {
+    429: {"model": ErrorBody, "description": "the queue is full; Retry-After says when to try again"},
+    500: {"model": ErrorBody, "description": "a fault of the server"},
+    **UNAVAILABLE,
+}
+UNAUTHORIZED: Responses = {401: {"model": ErrorBody, "description": "no key, or not one of the server's"}}
+
+
+class DescribedApp(FastAPI):
+    """FastAPI, told of the bodies that our routes read by themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = get_openapi(
+                title=self.title, version=self.version, description=self.description, routes=self.routes
+            )
+            inputs = models_json_schema([(body, "validation") for body in BODIES], ref_template=REFERENCE)
+            chunks = models_json_schema([(chunk, "serialization") for chunk in CHUNKS], ref_template=REFERENCE)
+            schemas = document["components"]["schemas"]
+            for _, definitions in (inputs, chunks):
+                schemas |= definitions["$defs"]
+            for name in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(name, None)
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)  # FastAPI's own form of a refusal; ours are 400
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def takes(body: type[Body]) -> dict[str, Any]:
+    """The part of an operation that says what is sent."""
+    schema = {"$ref": REFERENCE.format(model=body.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def gives(whole: type[BaseModel], chunk: type[Chunk]) -> Responses:
+    """Responses of an operation that streams on request."""
+    events = {
+        "type": "string",
+        "description": "server-sent events; the data of each is a chunk, of the last [DONE], or an error and no [DONE]",
+        "contentSchema": {"$ref": REFERENCE.format(model=chunk.__name__)},
+    }
+    return {200: {"model": whole, "content": {"text/event-stream": {"schema": events}}, "description": "the answer"}}
