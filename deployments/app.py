@@ -12,10 +12,12 @@ from typing import Any
 from ray import serve
 from ray.serve.deployment import Application
 
+from deployments import tracing
 from deployments.args import ServeArgs
 from deployments.coordinator import Coordinator
 from deployments.engine import ENGINE_CPUS, EngineServer, make_worker
 from deployments.ingress.server import Ingress
+from deployments.logs import logging_config
 from simsd.config import WorkerConfig
 from simsd.sequence import Role
 
@@ -31,6 +33,8 @@ def build_app(args: ServeArgs) -> Application:
 
 def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
     """`build_app` with the worker class as an argument. `worker_factory` runs in the engines' processes."""
+    logs = logging_config()
+    tracing.enabled()  # so that what is missing for it is told here
     target = _engines(args, "target", worker_factory)
     draft = _engines(args, "draft", worker_factory) if args.draft else None
     coordinator = serve.deployment(
@@ -40,6 +44,7 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
         max_ongoing_requests=args.max_running + args.max_queued + SPARE_REQUESTS,
         max_constructor_retry_count=3,
         graceful_shutdown_wait_loop_s=0.1,
+        logging_config=logs,
     )(Coordinator)
     ingress = serve.deployment(
         name="Ingress",
@@ -47,6 +52,7 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
         max_ongoing_requests=args.pairs * (args.max_running + args.max_queued + SPARE_REQUESTS),
         max_constructor_retry_count=3,
         graceful_shutdown_wait_loop_s=0.1,
+        logging_config=logs,
     )(Ingress)
     return ingress.bind(args, coordinator.bind(args, target, draft))
 

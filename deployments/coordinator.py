@@ -11,6 +11,9 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
 from deployments.lease import EngineClient, take_lease
+from deployments.logs import join_serve, log_end
+from deployments.metrics import Exporter, RequestRecord
+from deployments.tracing import Carrier, LoopTracing, Tracing
 from simsd.checkpoint import resolve_model
 from simsd.errors import SimSDError
 from simsd.loop import Loop
@@ -47,6 +50,7 @@ class Coordinator:
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, args: ServeArgs, target: DeploymentHandle[Any], draft: DeploymentHandle[Any] | None
     ) -> None:
+        join_serve()
         self._args = args
         self._servers: dict[Role, DeploymentHandle[Any]] = {"target": target}
         if draft is not None:
@@ -58,16 +62,35 @@ class Coordinator:
         self._loop = Loop(
             self._clients["target"], self._clients.get("draft"), tokenizer, args.loop_config(), self._replace
         )
-        self._rounds = asyncio.create_task(self._loop.run())
+        tracing = Tracing.from_environment()
+        self._tracing = LoopTracing(tracing) if tracing else None
+        self._loop.on_round = self._tracing.round if self._tracing else None
+        self._exporter = Exporter(self._loop, self._page_use)
+        self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(self._exporter.run())]
 
-    async def generate(self, request: Request) -> AsyncGenerator[Output | SimSDError, None]:
-        """Stream a request's outputs, or the error that ends it. Cancelling frees its pages in both engines."""
+    async def generate(
+        self, request: Request, carrier: Carrier | None = None
+    ) -> AsyncGenerator[Output | SimSDError, None]:
+        """Stream a request's outputs, or the error that ends it. Cancelling frees its pages in both engines.
+
+        carrier: the context of the trace that it belongs to.
+        """
+        record = RequestRecord(request)
+        if self._tracing:
+            self._tracing.begin(record, carrier)
         try:
             async with aclosing(self._loop.generate(request)) as outputs:
                 async for output in outputs:
+                    record.see(output)
                     yield output
         except SimSDError as error:
+            record.fail(error)
             yield error
+        finally:
+            self._exporter.ended(record)
+            log_end(record)
+            if self._tracing:
+                self._tracing.ended(record)
 
     def card(self) -> ModelCard:
         infos = [client.info for client in self._clients.values()]
@@ -83,6 +106,10 @@ class Coordinator:
         return {
             role: EngineState(await client.pid(), await client.page_use()) for role, client in self._clients.items()
         }
+
+    async def _page_use(self) -> dict[Role, PageUse]:
+        """Of both engines, without their integrity checks: these take the longer the larger the pool."""
+        return {role: await client.page_use(check=False) for role, client in self._clients.items()}
 
     async def _lease(self, role: Role) -> EngineClient:
         holder = ray.get_runtime_context().current_actor

@@ -57,8 +57,8 @@ class Engine:
         self._worker.release(seq_ids)
 
     @ray.method(concurrency_group="control")
-    def page_use(self) -> PageUse:
-        return self._worker.page_use()
+    def page_use(self, check: bool = True) -> PageUse:
+        return self._worker.page_use(check)
 
     @ray.method(concurrency_group="health")
     def info(self) -> WorkerInfo:

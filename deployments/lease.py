@@ -43,8 +43,8 @@ class EngineClient:
     def release(self, seq_ids: list[str]) -> None:
         self._engine.release.remote(seq_ids)
 
-    async def page_use(self) -> PageUse:
-        return await self._engine.page_use.remote()
+    async def page_use(self, check: bool = True) -> PageUse:
+        return await self._engine.page_use.remote(check)
 
     async def pid(self) -> int:
         return await self._engine.pid.remote()
