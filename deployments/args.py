@@ -68,7 +68,7 @@ class ServeArgs(Settings):
             self.decode_params()
         except RequestError as error:
             raise ConfigError(str(error)) from error
-        if self.draft is None and self.decode_params().method != "vanilla":
+        if self.draft is None and self.decode_params().needs_draft:
             raise ConfigError(f"method {self.method!r} needs a draft; name one, or use method vanilla")
         return self
 

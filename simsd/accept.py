@@ -99,10 +99,10 @@ def walk(
     proposal: Proposal,
     states: dict[int, Slots],
     scores: Scores,
-) -> None:
+) -> Slots:
     """Follow the target's own transitions from state 0 for as long as they lead to a state that was looked at.
 
-    `states`: bitmask over the proposal's entries -> the logits rows of that block state.
+    `states`: bitmask over the proposal's entries -> the logits rows of that block state. -> the last state's.
     """
     entry = {offset: i for i, offset in enumerate(proposal.offsets)}
     verdict.drafted += len(proposal.offsets)
@@ -120,4 +120,4 @@ def walk(
             verdict.reveal(offset, token, kind, row)
             foreseen &= kind == "accepted"
         if not foreseen or state not in states:
-            return
+            return slots

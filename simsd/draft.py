@@ -5,6 +5,7 @@ choosing by the sampled token's confidence would bias it, and rejection sampling
 target's own step instead: the target's noise, the request's remasking confidence.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simsd.accept import Slots
-from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, filtered_log_probs, gumbel_argmax, score
+from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, filtered_log_probs, gumbel_argmax, sample, score
 from simsd.tasks import Task
 from simsd.types import DecodeParams, Proposal
+
+S2D2_MARGIN = 0.05
 
 
 @dataclass(slots=True)
@@ -106,3 +109,47 @@ def pick(state: DraftState, slots: Slots, scores: Scores, step: int) -> list[int
         return list(range(min(owed, len(slots.offsets))))
     rank = slots.of(scores.confidence if state.params.method == "exact" else scores.top)
     return sorted(range(len(rank)), key=lambda i: (-rank[i], i))[:owed]
+
+
+def own_draft(
+    params: DecodeParams, slots: Slots, taken: set[int], log_probs: Tensor, rows: RowParams, scores: Scores
+) -> Proposal | None:
+    """What the target's own forward says of the positions that it has left open, as a draft for its next one.
+
+    slots: the rows of the state it ended in; taken: offsets revealed since; log_probs [M, V] with `rows` and `scores`.
+    Surest first; in s2d2 the first contiguous run, from the left. None if nothing is open.
+    """
+    left = [(offset, row) for offset, row in zip(slots.offsets, slots.rows, strict=True) if offset not in taken]
+    if params.method == "s2d2":
+        left = [(offset, row) for i, (offset, row) in enumerate(left) if offset == left[0][0] + i]
+    elif params.method != "exact" or params.remasking != "sequential":
+        sure = scores.confidence if params.method == "exact" else scores.top
+        left.sort(key=lambda entry: (-sure[entry[1]], entry[0]))
+    left = left[: params.gamma]
+    if not left:
+        return None
+    offsets, chosen = [offset for offset, _ in left], [row for _, row in left]
+    tokens, confidence = [scores.token[row] for row in chosen], [scores.confidence[row] for row in chosen]
+    proposal = Proposal(
+        offsets, tokens, confidence, np.zeros((len(left), 0), np.int64), np.zeros((len(left), 0), np.float32)
+    )
+    index = torch.tensor(chosen, device=log_probs.device)
+    if params.temperature > 0 and params.method == "exact":  # with the noise of the state that each is expected in
+        expected = rows.select(index)
+        expected.revealed = expected.revealed + len(taken) + torch.arange(len(chosen), device=index.device)
+        proposal.tokens = sample(log_probs[index], expected, SAMPLE).tolist()
+    elif params.temperature > 0:
+        cut = torch.full_like(index, params.draft_top_k)
+        drawn, ids, probs = propose_tokens(log_probs[index], rows.select(index), cut)
+        proposal.tokens, proposal.q_ids, proposal.q_probs = drawn.tolist(), ids.cpu().numpy(), probs.cpu().numpy()
+    if params.method == "s2d2":
+        proposal.confidence = _agreement(params, log_probs[index], [scores.entropy[row] for row in chosen])
+    return proposal
+
+
+def _agreement(params: DecodeParams, log_probs: Tensor, entropy: list[float]) -> list[float]:
+    """S2D2's guess of how likely each token will be accepted: 1 where the two best lie apart, or by the entropy."""
+    if params.routing_score == "entropy":
+        return [math.exp(-nats / math.log(log_probs.shape[-1])) for nats in entropy]
+    best = log_probs.topk(2, dim=-1).values.exp()
+    return (best[:, 0] - best[:, 1] > S2D2_MARGIN).float().tolist()

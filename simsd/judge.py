@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from simsd.accept import add_bonus, denoise_step, judge_draft, rejection, walk
-from simsd.sampling import RowParams, filtered_log_probs, score
+from simsd.accept import Slots, add_bonus, denoise_step, judge_draft, rejection, walk
+from simsd.draft import own_draft
+from simsd.sampling import RowParams, Scores, filtered_log_probs, score
 from simsd.tasks import Task
 from simsd.types import TokenLogprob, Verdict
 
@@ -23,28 +24,46 @@ def judge(tasks: list[Task], logits: Tensor) -> dict[str, Verdict]:
     for task in tasks:
         task.shift(first)
         first += len(task.wanted)
-    tests = _rejection_tests([t for t in tasks if t.proposal and t.work.params.method == "simsd"], log_probs, params)
+    tests = _rejection_tests([t for t in tasks if t.proposal and t.work.params.method != "exact"], log_probs, params)
     for task in tasks:
         work, verdict = task.work, verdicts[task.work.seq_id]
         if not task.states:
             continue
-        if work.forced:
-            for offset, token in enumerate(work.forced):
-                verdict.reveal(offset, token, "denoised", task.states[(1 << offset) - 1].rows[0])
-        elif task.proposal is None:
-            for offset, token, row in denoise_step(work.params, work.step, len(work.block), task.states[0], scores):
-                verdict.reveal(offset, token, "denoised", row)
-            verdict.steps = 1
-            if work.params.method == "simsd":
-                verdict.fallback = len(verdict.reveals)
-        elif work.params.method == "exact":
-            walk(verdict, work.params, work.step, len(work.block), task.proposal, task.states, scores)
-        elif judge_draft(verdict, task.proposal, task.tested_rows(), *tests[work.seq_id]):
-            add_bonus(verdict, task.undrafted(), scores)
+        context = _decide(task, verdict, scores, tests)
+        if context is not None and work.params.drafts_itself:
+            taken = {offset for offset, _ in verdict.reveals} if work.params.method != "s2d2" else set()
+            verdict.proposal = own_draft(work.params, context, taken, log_probs, params, scores)
         if work.report.events and task.proposal is not None:
             verdict.proposed = list(zip(task.proposal.offsets, task.proposal.tokens, strict=True))
     _add_logprobs([(task.work.report.logprobs, verdicts[task.work.seq_id]) for task in tasks], logits)
     return verdicts
+
+
+def _decide(
+    task: Task, verdict: Verdict, scores: Scores, tests: dict[str, tuple[list[bool], list[int]]]
+) -> Slots | None:
+    """Fill the verdict in by the sequence's rule. -> the rows of the last state, if the target looked at it."""
+    work, proposal = task.work, task.proposal
+    if work.forced:
+        for offset, token in enumerate(work.forced):
+            verdict.reveal(offset, token, "denoised", task.states[(1 << offset) - 1].rows[0])
+        return None
+    if proposal is None:
+        for offset, token, row in denoise_step(work.params, work.step, len(work.block), task.states[0], scores):
+            verdict.reveal(offset, token, "denoised", row)
+        verdict.steps = 1
+        verdict.fallback = len(verdict.reveals) if work.params.method == "simsd" else 0
+        return task.states[0]
+    if work.params.method == "exact":
+        return walk(verdict, work.params, work.step, len(work.block), proposal, task.states, scores)
+    stood = judge_draft(verdict, proposal, task.tested_rows(), *tests[work.seq_id])
+    if work.params.method == "s2d2":
+        verdict.steps = 1
+        return None
+    if not stood:  # of paired rows, none shows the state before the rejected token
+        return task.states[(1 << verdict.accepted) - 1] if work.params.layout == "branches" else None
+    add_bonus(verdict, task.undrafted(), scores)
+    return task.undrafted()
 
 
 def _add_logprobs(asked: list[tuple[int | None, Verdict]], logits: Tensor) -> None:

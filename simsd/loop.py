@@ -132,7 +132,7 @@ class Loop:
         """The request's first state; `RequestError` or `ContextLengthError` if it could never be served."""
         info = self.target.info
         params = request.params.resolve(info.block_size)
-        if params.method != "vanilla" and self.draft is None:
+        if params.needs_draft and self.draft is None:
             raise RequestError(f"method {params.method!r} needs a draft model; this server has none", "method")
         if not request.prompt_ids:
             raise RequestError("the prompt is empty", "prompt")

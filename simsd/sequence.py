@@ -5,8 +5,22 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from simsd.remasking import quota
+from simsd.routing import Router
 from simsd.text import TextStream
-from simsd.types import FinishReason, Output, Request, RoundEvent, Stats, TokenLogprob, Verdict, Work, WorkerInfo
+from simsd.types import (
+    FinishReason,
+    Output,
+    Proposal,
+    Request,
+    RevealKind,
+    RoundEvent,
+    Stats,
+    TokenLogprob,
+    Verdict,
+    Work,
+    WorkerInfo,
+)
 
 Role = Literal["draft", "target"]
 
@@ -17,7 +31,8 @@ class Sequence:
 
     `step` denoising steps were taken in the block, `fresh` says that none of its tokens were decoded yet. `cached`: how
     many of `tokens` each worker holds KV for, as far as the loop knows. `logprobs` are those of revealed tokens that
-    were not shown yet, by their index in the answer.
+    were not shown yet, by their index in the answer. `own_draft` is what the target drafted for itself, `held` what its
+    step would have revealed (reveals, kinds, logprobs), while s2d2 verifies the draft instead.
     """
 
     request: Request
@@ -29,6 +44,8 @@ class Sequence:
     fresh: bool = True
     cached: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
     shown: int = 0
+    own_draft: Proposal | None = None
+    held: tuple[list[tuple[int, int]], list[RevealKind], list[TokenLogprob]] = ([], [], [])
     finish_reason: FinishReason | None = None
     cancelled: bool = False
     stats: Stats = field(default_factory=Stats)
@@ -37,6 +54,7 @@ class Sequence:
     queued_at: float = field(default_factory=time.perf_counter)
     admitted_at: float = 0.0
     decoding_at: float | None = None
+    router: Router = field(init=False)
 
     def __post_init__(self) -> None:
         prompt, size = self.request.prompt_ids, self.info.block_size
@@ -45,6 +63,7 @@ class Sequence:
         self.tokens = known[:whole]
         self.block = known[whole:] + [self.info.mask_token_id] * (size - len(known) + whole)
         self.stats.prompt_tokens = len(prompt)
+        self.router = Router(self.request.params)
 
     @property
     def seq_id(self) -> str:
@@ -58,7 +77,8 @@ class Sequence:
 
     @property
     def drafts(self) -> bool:
-        return self.request.params.method != "vanilla"
+        """Whether the draft model takes part."""
+        return self.request.params.needs_draft
 
     def pending(self, role: Role) -> int:
         """Tokens of whole blocks that the worker lacks."""
@@ -85,7 +105,7 @@ class Sequence:
         """
         params = self.request.params
         left = self.block.count(self.info.mask_token_id)
-        if params.method == "vanilla" or self.prefilling or self.forced:
+        if not self.drafts or self.prefilling or self.forced:
             return 0
         if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not self.fresh:
             return 0
@@ -105,6 +125,7 @@ class Sequence:
             step=self.step,
             gamma=self.gamma(),
             prompt_tokens=len(self.request.prompt_ids),
+            proposal=None if self.prefilling else self.own_draft,
             forced=self.forced,
             report=self.request.report,
         )
@@ -112,6 +133,10 @@ class Sequence:
     def apply(self, verdict: Verdict) -> list[Output]:
         """Take a verdict in; return what became visible, at most one output."""
         self._learn_cached(verdict)
+        if self.request.params.method == "s2d2":
+            self._route(verdict)
+        elif verdict.reveals:
+            self.own_draft = verdict.proposal
         answer_offset = len(self.tokens) - len(self.request.prompt_ids)
         self.fresh = self.fresh and (not verdict.reveals or bool(self.forced))
         for (offset, _), logprob in zip(verdict.reveals, verdict.logprobs, strict=bool(verdict.logprobs)):
@@ -132,6 +157,26 @@ class Sequence:
             self.step, self.fresh = 0, True
         told = (output.token_ids, output.text, output.finish_reason, output.events, output.prompt_logprobs)
         return [output] if any(told) else []
+
+    def _route(self, verdict: Verdict) -> None:
+        """S2D2: hold a draft step's reveals back while its span is verified; they fill up what the step still owes."""
+        params, size = self.request.params, len(self.block)
+        if verdict.proposal is not None:
+            if self.router.verify(verdict.proposal.confidence):
+                self.own_draft, self.held = verdict.proposal, (verdict.reveals, verdict.kinds, verdict.logprobs)
+                verdict.reveals, verdict.kinds, verdict.logprobs, verdict.steps = [], [], [], 0
+            else:
+                self.router.learn(False, len(verdict.reveals), size)
+        elif verdict.reveals and self.own_draft is not None:
+            self.own_draft = None
+            self.router.learn(True, len(verdict.reveals), size)
+            open_offsets = [offset for offset, token in enumerate(self.block) if token == self.info.mask_token_id]
+            owed = min(quota(self.step, params.steps, size), len(open_offsets))
+            for i, (offset, token) in enumerate(self.held[0]):
+                if len(verdict.reveals) < owed and all(offset != other for other, _ in verdict.reveals):
+                    verdict.reveals.append((offset, token))
+                    verdict.kinds.append(self.held[1][i])
+                    verdict.logprobs += self.held[2][i : i + 1]
 
     def _event(self, verdict: Verdict, answer_offset: int) -> RoundEvent:
         reveals = zip(verdict.reveals, verdict.kinds, strict=True)

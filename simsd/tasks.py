@@ -58,6 +58,10 @@ class Task:
             budget = max(1, min(params.row_budget, max_rows) // len(block))
             for branch, state in enumerate(drafted_states(proposal, params, self.work.step, len(block), budget)):
                 self.denoise(self._filled(state), state, branch)
+        elif params.method == "s2d2":
+            self.rows.causal(block, self.start, self.mask_token_id, proposal.offsets, proposal.tokens)
+            revealed = len(block) - len(self.open_offsets(block))
+            self._want(0, proposal.offsets, [revealed + rank for rank in range(len(proposal.offsets))])
         elif params.layout == "branches":
             for rank in range(len(proposal.offsets) + 1):
                 state = (1 << rank) - 1
@@ -74,7 +78,7 @@ class Task:
     def tested_rows(self) -> list[int]:
         """The logits row that judges each drafted token of a `simsd` proposal, in step order."""
         assert self.proposal is not None
-        branches = self.work.params.layout == "branches"
+        branches = self.work.params.layout == "branches" and self.work.params.method == "simsd"
         rows = []
         for rank, offset in enumerate(self.proposal.offsets):
             slots = self.states[(1 << rank) - 1 if branches else 0]

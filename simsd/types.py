@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from simsd.errors import RequestError
 
-Method = Literal["vanilla", "simsd", "exact"]
+Method = Literal["vanilla", "simsd", "exact", "s2d2"]
+Drafter = Literal["model", "self"]
 Remasking = Literal["static", "dynamic", "sequential", "entropy"]
 Layout = Literal["paired", "branches"]
 Fallback = Literal["target", "redraft"]
+Routing = Literal["span", "score", "hysteresis", "ucb"]
+RoutingScore = Literal["margin", "entropy"]
 FinishReason = Literal["stop", "length"]
 RevealKind = Literal["accepted", "recovered", "bonus", "denoised"]
 """How a position got its token: the draft's, the target's in its place, the target's beside it, or without a draft."""
@@ -26,6 +29,9 @@ CHOICES = {
     "remasking": get_args(Remasking),
     "layout": get_args(Layout),
     "fallback": get_args(Fallback),
+    "drafter": get_args(Drafter),
+    "routing": get_args(Routing),
+    "routing_score": get_args(RoutingScore),
 }
 
 
@@ -41,7 +47,8 @@ class DecodeParams:
     no stop string ends an answer of less than `min_tokens`. `logit_bias` are (token id, what is added to its logit, in
     the draft too). `steps` denoising steps fill a block (1..B). `gamma` tokens are drafted a round (1..B) in
     `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a probability, `entropy_bound` (entropy
-    remasking) is in nats. `row_budget` bounds the rows of one `exact` verification.
+    remasking) is in nats. `row_budget` bounds the rows of one `exact` verification. With `drafter` self the target's
+    last forward is the draft. `routing`, `routing_score` and `routing_cost` (in tokens) are s2d2's.
     """
 
     method: Method = "simsd"
@@ -65,6 +72,10 @@ class DecodeParams:
     entropy_bound: float = 0.35
     row_budget: int = 0
     draft_top_k: int = 64
+    drafter: Drafter = "model"
+    routing: Routing = "span"
+    routing_score: RoutingScore = "margin"
+    routing_cost: float = 1.0
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -81,10 +92,21 @@ class DecodeParams:
         _check("seed", self.seed, -(2**63), 2**63 - 1)
         _check("threshold", self.threshold, 0, 1)
         _check("entropy_bound", self.entropy_bound, 0, None)
+        _check("routing_cost", self.routing_cost, 0, None)
         if not 0 < self.top_p <= 1:
             raise RequestError(f"top_p must be above 0 and at most 1; got {self.top_p}", "top_p")
         if len(self.stop) > 4 or any(not s for s in self.stop):
             raise RequestError("stop takes up to 4 non-empty strings", "stop")
+
+    @property
+    def needs_draft(self) -> bool:
+        """Whether a draft model takes part."""
+        return self.method in ("simsd", "exact") and self.drafter == "model"
+
+    @property
+    def drafts_itself(self) -> bool:
+        """Whether the target's own last forward is the draft."""
+        return self.method == "s2d2" or (self.method in ("simsd", "exact") and self.drafter == "self")
 
     def resolve(self, block_size: int) -> "DecodeParams":
         """The same with every default filled in and checked against the block size; `RequestError` names the field."""
@@ -214,7 +236,8 @@ class Work:
     follow. While a prompt is prefilled `block` is empty and `commit_limit` tokens of them are committed at most; else
     at most one block is owed, and the open block comes in the same forward: `block` has B ids, `mask_token_id` where
     open; `step` denoising steps were taken in it. `gamma` > 0 asks for that many drafted tokens (draft) or expects them
-    (target); 0 makes the target denoise by itself. `prompt_tokens` is where the answer begins; `forced` are tokens of
+    (target); 0 makes the target denoise by itself, unless `proposal` has what it drafted in its own last forward.
+    `prompt_tokens` is where the answer begins; `forced` are tokens of
     the prompt that the target reveals one by one from the left, to know their log-probabilities.
     """
 
@@ -228,6 +251,7 @@ class Work:
     step: int
     gamma: int
     prompt_tokens: int = 0
+    proposal: "Proposal | None" = None
     forced: list[int] = field(default_factory=list)
     report: Report = Report()
 
@@ -236,7 +260,8 @@ class Work:
 class Proposal:
     """Drafted tokens in step order.
 
-    offsets, tokens: [g]. confidence: [g], the draft's probability for what it revealed (position's best token).
+    offsets, tokens: [g]. confidence: [g], the draft's probability for what it revealed (position's best token); in
+    s2d2 the chance that the token will be accepted.
     q_ids, q_probs: [g, k], the distribution each token was sampled from; empty (k = 0) at temperature 0.
     """
 
@@ -268,6 +293,7 @@ class Verdict:
 
     `kinds` has an entry for each reveal; so has `logprobs`, and `proposed` has the draft's (offset, token) in step
     order, if the request reports them. `rows` are the reveals' logits rows, until the target is done with them.
+    `proposal` is what the target drafts for itself.
     `cached` tokens have KV in the target now, of them `prefix_hit` came from its prefix cache. `draft_cached` is the
     same of the draft, None if it took no part. The forwards are those that the sequence had rows in.
     """
@@ -275,6 +301,7 @@ class Verdict:
     cached: int
     prefix_hit: int = 0
     draft_cached: int | None = None
+    proposal: Proposal | None = None
     target_forwards: int = 0
     draft_forwards: int = 0
     reveals: list[tuple[int, int]] = field(default_factory=list)

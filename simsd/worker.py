@@ -142,15 +142,17 @@ class Worker:
         with self._lock:
             tasks = self._sync(batch)
             for task in tasks:
-                proposal = proposals.items.get(task.work.seq_id) if proposals else None
+                proposal = task.work.proposal
+                if proposals:
+                    proposal = proposals.items.get(task.work.seq_id, proposal)
                 if not task.ready:
                     continue
                 if task.work.forced:
                     task.force()
-                elif not task.work.gamma:
-                    task.denoise(task.work.block)
                 elif proposal is not None:
                     task.speculate(proposal, self.info.max_rows, self.aligned)
+                elif not task.work.gamma:
+                    task.denoise(task.work.block)
                 # else the draft is not caught up: the sequence waits, so that its answer does not depend on timing
             tasks = [task for task in tasks if len(task.rows)]
             logits, forwards = self._forward(tasks) if tasks else (torch.empty(0), 0)

@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     params = DecodeParams(**decode_options(args))
     questions = _questions(args)
-    loop = load_loop(args, needs_draft=params.method != "vanilla")
+    loop = load_loop(args, needs_draft=params.needs_draft)
     requests = [
         Request(
             str(index),

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         prompts = [Prompt("prompt", DecodeParams(**defaults), text=args.prompt)]
     else:
         prompts = read_prompts(args.prompts, defaults)
-    loop = load_loop(args, needs_draft=any(prompt.params.method != "vanilla" for prompt in prompts))
+    loop = load_loop(args, needs_draft=any(prompt.params.needs_draft for prompt in prompts))
     shown, requests = _requests(loop, prompts, args.raw)
     if args.prompt is not None and not args.json:
         all_stats = [asyncio.run(_type_out(loop, requests[0]))]

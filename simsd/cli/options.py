@@ -32,6 +32,10 @@ DECODE_HELP = {
     "entropy_bound": "entropy remasking: reveal positions up to this sum of entropies, in nats",
     "row_budget": "exact: rows of one verification at most; 0: 8 x block size",
     "draft_top_k": "the draft samples from its k best tokens",
+    "drafter": "who drafts: the draft model, or the target itself from its last forward",
+    "routing": "s2d2: when a span is verified",
+    "routing_score": "s2d2: how the chance of acceptance is guessed",
+    "routing_cost": "s2d2: tokens that a verification must be expected to bring",
 }
 
 
