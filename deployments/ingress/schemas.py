@@ -114,6 +114,7 @@ Stop = Annotated[
 ]
 IdString = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
 Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
+Biases = Annotated[dict[IdString, Bias], Field(json_schema_extra={"additionalProperties": False})]
 PromptText = Annotated[str, Field(min_length=1)]
 PromptIds = Annotated[list[TokenId], Field(min_length=1)]
 Prompts = Annotated[
@@ -164,7 +165,7 @@ class Sampling(Body):
     min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     stop: Stop | None = None
-    logit_bias: dict[IdString, Bias] | None = None
+    logit_bias: Biases | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
