@@ -28,6 +28,7 @@ OBJECT_STORE_BYTES = 128 * 2**20
 """What travels between engines is some kilobytes a round."""
 MAX_TMPDIR_CHARS = 30
 STOP_GRACE_S = 2.0
+READY_TIMEOUT_S = 60.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
@@ -36,7 +37,12 @@ ENVIRONMENT = {
     # On SIGTERM Ray would first drain its node, for clients that have another node to go to.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    # Ray's own limit is 2 GB. The ingress has the limit that counts, max_body_bytes; this one protects the proxy.
+    "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
 }
+GRPC_SERVICES = "deployments.ingress.grpc.add_services"
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where we ourselves reach a server that listens on every address."""
 
 
 class StartError(SimSDError):
@@ -47,8 +53,8 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def check_port(host: str, port: int) -> None:
-    """`ConfigError` if nothing can listen there."""
+def check_port(host: str, port: int, option: str = "--port") -> None:
+    """`ConfigError` if nothing can listen there; `option` is what to choose another by."""
     if not 0 < port < 65536:
         raise ConfigError(f"port must be between 1 and 65535; got {port}")
     try:
@@ -62,16 +68,18 @@ def check_port(host: str, port: int) -> None:
             probe.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise ConfigError(f"port in use: something listens on {host}:{port}; choose another --port") from error
+                message = f"port in use: something listens on {host}:{port}; choose another {option}"
+                raise ConfigError(message) from error
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
-def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
+def local_ray(engines: int, verbose: bool = False, metrics_port: int = 0) -> Iterator[Path]:
     """Run a Ray of our own while the context is open; gives its log directory.
 
-    engines: how many engine processes will run, so that Ray counts enough CPUs for them. The session has a directory of
-    its own, which is removed at the end unless something went wrong.
+    engines: how many engine processes will run, so that Ray counts enough CPUs for them. metrics_port: where metrics
+    can be scraped, on loopback (0: Ray takes a free port, see `metrics_url`). The session has a directory of its own,
+    which is removed at the end unless something went wrong.
     """
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     import ray
@@ -83,7 +91,7 @@ def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
     try:
         with nothing_left_behind(STOP_GRACE_S):
             try:
-                _start_ray(ray, engines, directory, verbose)
+                _start_ray(ray, engines, directory, verbose, metrics_port)
                 yield directory / "session_latest" / "logs"
             finally:
                 ray.shutdown()
@@ -95,7 +103,7 @@ def local_ray(engines: int, verbose: bool = False) -> Iterator[Path]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool) -> None:
+def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool, metrics_port: int) -> None:
     try:
         ray.init(
             address="local",
@@ -104,6 +112,7 @@ def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool) ->
             include_dashboard=False,
             _node_ip_address="127.0.0.1",
             _temp_dir=str(directory),
+            _metrics_export_port=metrics_port or None,
             log_to_driver=verbose,
             logging_level=logging.INFO if verbose else logging.ERROR,
         )
@@ -111,21 +120,47 @@ def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool) ->
         raise StartError(f"Ray did not start: {error} (logs: {directory})") from error
 
 
-def deploy(app: "Application", host: str, port: int, verbose: bool = False) -> None:
-    """Start Serve on the running Ray and the application on it; returns when a request would be answered."""
+def metrics_url() -> str:
+    """Where the running local Ray's metrics can be scraped."""
+    import ray
+
+    return f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
+
+
+def deploy(app: "Application", host: str, port: int, verbose: bool = False, grpc_port: int = 0) -> None:
+    """Start Serve on the running Ray and the application on it; returns when a request would be answered.
+
+    grpc_port: where the gRPC interface listens, on every address: Serve's proxy takes no other (0: no gRPC).
+    """
     from ray import serve
-    from ray.serve.config import HTTPOptions
+    from ray.serve.config import HTTPOptions, gRPCOptions
 
     if not verbose:
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    serve.start(http_options=HTTPOptions(host=host, port=port))
+    services = [GRPC_SERVICES] if grpc_port else []
+    serve.start(
+        http_options=HTTPOptions(host=host, port=port),
+        grpc_options=gRPCOptions(port=grpc_port, grpc_servicer_functions=services),
+    )
     try:
         serve.run(app, name=APP_NAME, route_prefix="/")
     except RuntimeError as error:
         raise StartError(str(error)) from error
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    with urllib.request.urlopen(f"{base_url(reachable, port)}/health", timeout=60) as response:
+    reachable = LOOPBACK.get(host, host)
+    with urllib.request.urlopen(f"{base_url(reachable, port)}/health", timeout=READY_TIMEOUT_S) as response:
         assert response.status == 200
+    if grpc_port:
+        _check_grpc(f"127.0.0.1:{grpc_port}")
+
+
+def _check_grpc(address: str) -> None:
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    with grpc.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=READY_TIMEOUT_S, wait_for_ready=True)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def with_local_gpus(args: ServeArgs) -> ServeArgs:

@@ -1,4 +1,4 @@
-"""The ingress as a Serve deployment: the HTTP app in front of the coordinators."""
+"""The ingress as a Serve deployment: the HTTP app and the gRPC methods in front of the coordinators."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -8,8 +8,11 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
+from deployments.ingress.grpc import GrpcMethods
 from deployments.ingress.http import build_http
 from deployments.ingress.service import Service
+from deployments.logs import join_serve
+from deployments.tracing import TraceRequests, Tracing
 from simsd.checkpoint import resolve_model
 from simsd.errors import SimSDError
 from simsd.tokenizer import Tokenizer
@@ -19,11 +22,12 @@ from simsd.types import Output, Request
 class Coordinators:
     """The coordinators behind their Serve handle, as a `Backend`."""
 
-    def __init__(self, handle: DeploymentHandle[Any]) -> None:
-        self._handle = handle
+    def __init__(self, handle: DeploymentHandle[Any], tracing: Tracing | None = None) -> None:
+        self._handle, self._tracing = handle, tracing
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
-        stream: Any = self._handle.options(stream=True).generate.remote(request)
+        carrier = self._tracing.carrier() if self._tracing else None
+        stream: Any = self._handle.options(stream=True).generate.remote(request, carrier)
         try:
             async for item in stream:
                 if isinstance(item, SimSDError):
@@ -37,15 +41,20 @@ class Coordinators:
 
 
 @serve.ingress()
-class Ingress:
+class Ingress(GrpcMethods):
     """Ready once a coordinator is: it asks one for the model's card first."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, args: ServeArgs, coordinators: DeploymentHandle[Any]
     ) -> None:
+        join_serve()
+        self._tracing = Tracing.from_environment()
         card = await coordinators.card.remote()
         tokenizer = Tokenizer.load(resolve_model(args.target, "target"), card.mask_token_id)
-        self._service = Service(args, card, tokenizer, Coordinators(coordinators))
+        super().__init__(Service(args, card, tokenizer, Coordinators(coordinators, self._tracing)))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return build_http(self._service)
+        app = build_http(self._service, proxy_returns_id=True)
+        if self._tracing:
+            app.add_middleware(TraceRequests, tracing=self._tracing)
+        return app

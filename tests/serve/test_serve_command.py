@@ -14,6 +14,7 @@ from pathlib import Path
 
 from deployments.processes import descendants
 from simsd.checkpoint import resolve_model
+from simsd_client import SimSDClient
 from tests.serve.cluster import alive, cpu_s, pids_of, wait_until
 from tests.serve.conftest import free_port
 
@@ -41,6 +42,8 @@ def test_port_in_use() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in refused("--port", str(port))
+        message = refused("--port", str(free_port()), "--grpc-port", str(port))
+        assert f"0.0.0.0:{port}; choose another --grpc-port" in message
 
 
 def test_start_up_errors(tmp_path: Path) -> None:
@@ -55,11 +58,11 @@ def test_start_up_errors(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def started(port: int, temporary: Path) -> Iterator["subprocess.Popen[str]"]:
+def started(port: int, temporary: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
     """The command in a session of its own, with a temporary directory of its own."""
     temporary.mkdir()
     with subprocess.Popen(
-        [*SIMSD, "--port", str(port)],
+        [*SIMSD, "--port", str(port), *options],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"TMPDIR": str(temporary)},
@@ -72,14 +75,17 @@ def started(port: int, temporary: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def test_ready_answer_ctrl_c(short_tmp: Path) -> None:
-    port = free_port()
+    port, grpc_port = free_port(), free_port()
     began = time.monotonic()
-    with started(port, short_tmp / "t") as process:
+    with started(port, short_tmp / "t", "--grpc-port", str(grpc_port)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"ready http://127.0.0.1:{port}\n"
         spent = sum(map(cpu_s, descendants(process.pid) | {process.pid}))
         print(f"ready after {time.monotonic() - began:.1f} s and {spent:.1f} s of CPU")
         assert spent < READY_WITHIN_CPU_S
+        assert process.stdout.readline() == f"ready grpc 127.0.0.1:{grpc_port}\n"
+        with SimSDClient(f"127.0.0.1:{grpc_port}", timeout_s=60) as client:
+            assert "Paris" in client.generate("What is the capital of France?", max_tokens=16).text
         curl = process.stdout.readline()
         answer = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60)
         assert "Paris" in json.loads(answer.stdout)["choices"][0]["message"]["content"]
