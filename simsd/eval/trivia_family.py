@@ -1,4 +1,4 @@
-"""Facts with five phrasings. One of the five is held out for each fact, never the plain one."""
+"""Facts with five phrasings. One of the five is held out for each fact, never the plain one; so are openings."""
 
 import re
 from random import Random
@@ -7,6 +7,8 @@ from simsd.eval.facts import KINDS, Kind
 from simsd.eval.question import Family, Question, Split
 
 FACTS = tuple((kind, subject, value) for kind in KINDS for subject, value in kind.facts)
+OPENINGS = ("", "Please tell me: ", "Question: ")
+"""What may stand before a held-out question; training has none. So there are more questions than facts."""
 MAX_WORDS = 20
 
 
@@ -19,7 +21,8 @@ def draw(rng: Random, split: Split) -> Question:
     kind, subject, value = rng.choice(FACTS)
     held = held_out_phrasing(kind, subject)
     index = held if split == "heldout" else rng.choice([i for i in range(5) if i != held])
-    prompt = kind.fill(kind.phrasings[index], subject)
+    opening = rng.choice(OPENINGS) if split == "heldout" else ""
+    prompt = opening + kind.fill(kind.phrasings[index], subject)
     rejected = sorted({other for _, other in kind.facts if other != value and not has_words(prompt, other)})
     return Question(
         "trivia", prompt, kind.fill(kind.statement, subject, value), accepted=value, rejected=tuple(rejected)

@@ -8,7 +8,7 @@ from simsd.eval.families import FAMILIES, Question, leaked_prompts
 from simsd.eval.math_family import operand_pair_held_out, step
 from simsd.eval.sandbox import run_function
 from simsd.eval.score import score, wilson_interval
-from simsd.eval.trivia_family import FACTS, held_out_phrasing
+from simsd.eval.trivia_family import FACTS, OPENINGS, held_out_phrasing
 
 TRAIN_PROMPTS = 60_000
 
@@ -37,7 +37,7 @@ def test_same_seed_same_questions(name: str, split: str) -> None:
 
 
 def test_more_questions_than_there_are_gives_all_of_them() -> None:
-    assert len(FAMILIES["trivia"].questions("heldout", 10_000)) == len(FACTS)
+    assert len(FAMILIES["trivia"].questions("heldout", 10_000)) == len(OPENINGS) * len(FACTS)
 
 
 def _gist(question: Question) -> str:
