@@ -1,6 +1,7 @@
 """The command line as a script sees it: what comes out, in which order, under which names, and how errors look."""
 
 import dataclasses
+import io
 import json
 import re
 import subprocess
@@ -228,6 +229,27 @@ def test_the_shipped_pair_is_described(capsys: pytest.CaptureFixture[str]) -> No
     code, out, _ = simsd(capsys, "models")
     assert code == 0
     assert "block_size       4" in out
+
+
+def test_a_conversation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns by lines; a line that is refused leaves the conversation as it was; the model sees what was said before."""
+    lines = ["What is 3 + 4?", "", "<|mask|>", QUESTION, "/clear", QUESTION, "/exit", "never asked"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    code, out, err = simsd(capsys, "chat", "--threads", "1", "--max-tokens", "24", "--stats")
+    assert code == 0
+    assert out.rstrip().splitlines()[-1] == "The capital of France is Paris."
+    assert err.count("acceptance") == 3
+    assert err.count("simsd chat: messages contains the mask token") == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO(QUESTION))
+    again = simsd(capsys, "chat", "--threads", "1", "--max-tokens", "24")
+    assert again == (0, "The capital of France is Paris.\n", "")
+
+
+def test_a_chat_needs_its_server(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(QUESTION))
+    code, _, err = simsd(capsys, "chat", "--url", "http://127.0.0.1:9")
+    assert code == 1
+    assert err.startswith("simsd chat: error: http://127.0.0.1:9/v1/chat/completions: ")
 
 
 def test_evaluation_as_json(capsys: pytest.CaptureFixture[str]) -> None:
