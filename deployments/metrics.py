@@ -132,6 +132,7 @@ class Exporter:
         self._gauges = {name: Gauge(name, text, labels) for name, (text, labels) in GAUGES.items()}
         self._histograms = {name: Histogram(name, text, bounds) for name, (text, bounds) in HISTOGRAMS.items()}
         self._exported: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._pages: dict[Role, PageUse] = {}
         self._pages_of_round = -1
 
     async def run(self) -> None:
@@ -144,7 +145,7 @@ class Exporter:
             await asyncio.sleep(EXPORT_S)
 
     async def export(self) -> None:
-        """Bring counters and gauges up to date. An idle server's pages are not asked for again and again."""
+        """Bring counters and gauges up to date. Ray drops a gauge that is not set again and again."""
         for name, values, total in samples(self._loop.metrics):
             more = total - self._exported.get((name, values), 0)
             if more > 0:
@@ -154,12 +155,13 @@ class Exporter:
         self._gauges["simsd_running_requests"].set(running, tags={})
         self._gauges["simsd_waiting_requests"].set(waiting, tags={})
         rounds = self._loop.metrics.rounds
-        if rounds != self._pages_of_round:
-            for role, use in (await self._page_use()).items():
-                for state in ("held", "cached", "free"):
-                    self._gauges["simsd_pages"].set(getattr(use, state), tags={"model": role, "state": state})
+        if rounds != self._pages_of_round:  # an idle server's pages stay as they are
+            self._pages = await self._page_use()
             # What runs may be cancelled, and give its pages back without another round.
             self._pages_of_round = -1 if running else rounds
+        for role, use in self._pages.items():
+            for state in ("held", "cached", "free"):
+                self._gauges["simsd_pages"].set(getattr(use, state), tags={"model": role, "state": state})
 
     def ended(self, record: RequestRecord) -> None:
         """Count a request that is over."""
