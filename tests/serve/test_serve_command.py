@@ -85,7 +85,8 @@ def test_ready_answer_ctrl_c(short_tmp: Path) -> None:
         assert spent < READY_WITHIN_CPU_S
         assert process.stdout.readline() == f"ready grpc 127.0.0.1:{grpc_port}\n"
         with SimSDClient(f"127.0.0.1:{grpc_port}", timeout_s=60) as client:
-            assert "Paris" in client.generate("What is the capital of France?", max_tokens=16).text
+            question = [{"role": "user", "content": "What is the capital of France?"}]
+            assert "Paris" in client.generate(question, max_tokens=16).text
         curl = process.stdout.readline()
         answer = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60)
         assert "Paris" in json.loads(answer.stdout)["choices"][0]["message"]["content"]
