@@ -58,18 +58,22 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
 
 
 def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
-    """One role's engines. The placement group's one bundle holds the replica and its engine, GPU included."""
-    gpus = args.gpus(role)
-    bundle = {"CPU": REPLICA_CPUS + ENGINE_CPUS} | ({"GPU": gpus} if gpus else {})
+    """One role's engines. The placement group's first bundle holds the replica and its engine, GPU included; those of
+    a tensor-parallel target hold a rank each.
+    """
+    gpus, config = args.gpus(role), args.worker_config(role)
+    assert config is not None
+    rank = {"CPU": ENGINE_CPUS} | ({"GPU": gpus} if gpus else {})
+    bundles = [rank | {"CPU": REPLICA_CPUS + ENGINE_CPUS}, *[rank] * (config.tensor_parallel - 1)]
     deployment = serve.deployment(
         name=f"{role.capitalize()}Server",
         num_replicas=args.pairs,
         ray_actor_options={"num_cpus": REPLICA_CPUS},
-        placement_group_bundles=[bundle],
+        placement_group_bundles=bundles,
         max_ongoing_requests=1,
         max_constructor_retry_count=3,
         health_check_period_s=1.0,
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=5.0,
     )(EngineServer)
-    return deployment.bind(args.worker_config(role), gpus, args.engines, worker_factory)
+    return deployment.bind(config, gpus, args.engines, worker_factory)

@@ -30,6 +30,7 @@ class ServeArgs(Settings):
     max_rows: int = Field(2048, ge=64, description="most rows of one forward")
     prefix_cache: bool = Field(True, description="keep the KV of finished prompts for the next ones")
     threads: int = Field(0, ge=0, description="CPU threads of each model's process (0: an equal share of the cores)")
+    tensor_parallel: int = Field(1, ge=1, description="processes, each with a GPU of its own, that share the target")
 
     pairs: int = Field(1, ge=1, description="how many draft and target pairs serve side by side")
     draft_gpus: float | None = Field(None, ge=0, description="GPUs of a draft, or a share (none: by the device)")
@@ -84,6 +85,8 @@ class ServeArgs(Settings):
         if model is None:
             return None
         shared = {name: getattr(self, name) for name in WorkerConfig.model_fields if name in ServeArgs.model_fields}
+        if role == "draft":
+            shared["tensor_parallel"] = 1
         return WorkerConfig(role=role, model=model, **shared)
 
     def loop_config(self) -> LoopConfig:
@@ -97,7 +100,7 @@ class ServeArgs(Settings):
     @property
     def engines(self) -> int:
         """Engine processes of the whole application."""
-        return self.pairs * (2 if self.draft else 1)
+        return self.pairs * (self.tensor_parallel + bool(self.draft))
 
     @property
     def model_name(self) -> str:

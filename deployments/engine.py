@@ -7,14 +7,16 @@ to the engine directly; the replica is not on the path of a token. Replica and e
 import asyncio
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from simsd.config import WorkerConfig
@@ -31,6 +33,22 @@ def make_worker(config: WorkerConfig) -> Any:
     from simsd.worker import Worker
 
     return Worker(config)
+
+
+def make_leader(config: WorkerConfig, address: str) -> Any:
+    """Rank 0 of a tensor-parallel worker; waits for the others at `address`."""
+    from simsd.parallel import LeadingWorker
+
+    return LeadingWorker(config, address)
+
+
+class Follower:
+    """Another rank of a tensor-parallel engine. Its one call lasts until rank 0 lets go, or is gone."""
+
+    def follow(self, config: WorkerConfig, rank: int, address: str) -> None:
+        from simsd.parallel import follow
+
+        follow(config, rank, address)
 
 
 class Engine:
@@ -93,24 +111,29 @@ class EngineServer:
     ) -> None:
         """`engines`: how many share the cores of this node; decides the threads where `config` does not."""
         cores = len(os.sched_getaffinity(0))
-        threads = config.threads or max(1, cores // engines)
-        actor: Any = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(Engine)
-        bundle = PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group())
-        self._engine: ActorHandle[Any] = actor.options(
-            num_cpus=ENGINE_CPUS,
-            num_gpus=gpus,
-            max_restarts=0,
-            scheduling_strategy=bundle,
-        ).remote(config.model_copy(update={"threads": threads}), worker_factory)
+        config = config.model_copy(update={"threads": config.threads or max(1, cores // engines)})
+        self._followers: list[ActorHandle[Any]] = []
+        lives: list[Any] = []
+        if config.tensor_parallel > 1:
+            address = f"{ray.util.get_node_ip_address()}:{_free_port()}"
+            worker_factory = partial(make_leader, address=address)
+            for rank in range(1, config.tensor_parallel):
+                follower: Any = ray.remote(Follower).options(**_placement(gpus, rank)).remote()
+                self._followers.append(follower)
+                lives.append(follower.follow.remote(config, rank, address))
+        actor: Any = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(Engine).options(**_placement(gpus, 0))
+        self._engine: ActorHandle[Any] = actor.remote(config, worker_factory)
         self._info: WorkerInfo = await self._engine.info.remote()
-        self._watch = asyncio.create_task(self._die_with_engine())
+        lives.append(self._engine.live.remote())
+        self._watch = asyncio.create_task(self._die_with(lives))
 
-    async def _die_with_engine(self) -> None:
-        """A replica without its engine would stay routable until a health check fails; leave at once instead."""
-        try:
-            await self._engine.live.remote()
-        except RayActorError:
-            os._exit(1)
+    async def _die_with(self, lives: list[Any]) -> None:
+        """A replica without its engine would stay routable until a health check fails; leave at once instead.
+
+        lives: calls that end only with the engine's processes.
+        """
+        await asyncio.wait([asyncio.ensure_future(_ended(life)) for life in lives], return_when=asyncio.FIRST_COMPLETED)
+        os._exit(1)
 
     async def lease(self, holder: ActorHandle[Any]) -> AsyncGenerator[Lent, None]:
         """Yield the engine, and stay open until the holder cancels or dies; then free what it left in the engine.
@@ -123,6 +146,26 @@ class EngineServer:
         finally:
             with contextlib.suppress(RayActorError):
                 await self._engine.release_all.remote()
+
+
+def _placement(gpus: float, bundle: int) -> dict[str, Any]:
+    """Options of an actor in one bundle of the replica's placement group."""
+    group = PlacementGroupSchedulingStrategy(
+        ray.util.get_current_placement_group(), placement_group_bundle_index=bundle
+    )
+    return {"num_cpus": ENGINE_CPUS, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": group}
+
+
+def _free_port() -> int:
+    """A port of this node that nothing listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+async def _ended(call: Any) -> None:
+    with contextlib.suppress(RayError):
+        await call
 
 
 async def _death(actor: ActorHandle[Any]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simsd.checkpoint import resolve_model
 from simsd.config import LoopConfig, WorkerConfig
@@ -12,11 +12,14 @@ from simsd.tokenizer import Tokenizer
 from simsd.types import FinishReason, Proposals, Request, Stats, Verdicts, Work
 from simsd.worker import Worker
 
+if TYPE_CHECKING:
+    from simsd.parallel import LeadingWorker
+
 
 class LocalClient:
     """A worker in this process, as the loop's draft or target."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: "Worker | LeadingWorker") -> None:
         self.worker = worker
         self.info = worker.info
 
@@ -45,8 +48,17 @@ class Completion:
 def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig) -> Loop:
     """Load both models and check that they fit each other."""
     tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target.mask_token_id)
-    draft_client = LocalClient(Worker(draft)) if draft else None
-    return Loop(LocalClient(Worker(target)), draft_client, tokenizer, loop)
+    draft_client = LocalClient(make_worker(draft)) if draft else None
+    return Loop(LocalClient(make_worker(target)), draft_client, tokenizer, loop)
+
+
+def make_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
+    """A worker in this process; the ranks of a tensor-parallel one in processes below it."""
+    if config.tensor_parallel == 1:
+        return Worker(config)
+    from simsd.parallel import LocalRanks
+
+    return LocalRanks(config)
 
 
 async def collect(loop: Loop, request: Request) -> Completion:

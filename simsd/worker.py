@@ -8,6 +8,9 @@ both:   release(ids)
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,9 +23,13 @@ from simsd.errors import ConfigError
 from simsd.judge import judge
 from simsd.kv_cache import PagePool, kv_tensor
 from simsd.models.registry import load_model
+from simsd.models.sdar import SDARForCausalLM
 from simsd.tasks import Task
 from simsd.tokenizer import Tokenizer
 from simsd.types import PageUse, Proposals, Verdict, Verdicts, Work, WorkerInfo
+
+if TYPE_CHECKING:
+    from simsd.parallel import Ranks
 
 
 def _device(name: str) -> str:
@@ -44,17 +51,30 @@ def _dtype(name: str, device: str) -> torch.dtype:
     return dtype
 
 
-class Worker:
-    """Calls are serialised by a lock. `aligned` False is the paper's ablation of position ids, for measurement only."""
+Load = Callable[[Path, str, torch.dtype], SDARForCausalLM]
+"""From a checkpoint's directory, its name and a dtype to a model."""
 
-    def __init__(self, config: WorkerConfig, aligned: bool = True) -> None:
+
+class Worker:
+    """Calls are serialised by a lock. For measurement only: `aligned` False is the paper's ablation of position ids,
+    and `load` may give a model that has no trained weights.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, aligned: bool = True, load: Load = load_model, ranks: "Ranks | None" = None
+    ) -> None:
+        """`ranks`: the processes that share the model, if there are several."""
         if config.threads:
             torch.set_num_threads(config.threads)
         self.aligned = aligned
         self.device = _device(config.device)
         dtype = _dtype(config.dtype, self.device)
         path = resolve_model(config.model, config.role)
-        self.model = load_model(path, config.model, dtype).to(self.device)
+        if ranks is None:
+            self.model = load(path, config.model, dtype).to(self.device)
+        else:
+            self.model = load_model(path, config.model, dtype, ranks.rank, ranks.size).to(self.device)
+            self.model.reduce_over(ranks.sum)
         shape = self.model.config
         tokenizer = Tokenizer.load(path, config.mask_token_id)
         end_of_turn = tokenizer.end_of_turn_id

@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simsd.errors import CheckpointError
+from simsd.errors import CheckpointError, ConfigError
 
 REQUIRED = (
     "vocab_size",
@@ -39,6 +39,16 @@ class ModelConfig:
     block_size: int | None
     mask_token_id: int | None
     eos_token_ids: tuple[int, ...]
+
+    def share(self, ranks: int) -> "ModelConfig":
+        """What one of `ranks` has of it; `ConfigError` unless all get whole heads and the same part of the rest."""
+        parts = {}
+        for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+            size = getattr(self, name)
+            if size % ranks:
+                raise ConfigError(f"tensor_parallel {ranks}: the model's {name} {size} cannot be shared equally")
+            parts[name] = size // ranks
+        return replace(self, **parts)
 
     @property
     def parameters(self) -> int:

@@ -10,6 +10,20 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q [N, H, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, H * D]; attention behind one interface."""
 
 
+Reduce = Callable[[Tensor], Tensor]
+"""Sums a tensor over the ranks of a tensor-parallel model."""
+
+
+class SharedLinear(nn.Linear):
+    """A linear layer whose input is split over ranks; `reduce` adds up their partial outputs."""
+
+    reduce: Reduce | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return out if self.reduce is None else self.reduce(out)
+
+
 class RMSNorm(nn.Module):
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -44,7 +58,7 @@ class Attention(nn.Module):
         super().__init__()
         self.layer, self.heads, self.kv_heads, self.head_dim = layer, heads, kv_heads, head_dim
         self.qkv_proj = nn.Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=False)
-        self.o_proj = nn.Linear(heads * head_dim, hidden, bias=False)
+        self.o_proj = SharedLinear(heads * head_dim, hidden, bias=False)
         self.q_norm = RMSNorm(head_dim, eps)
         self.k_norm = RMSNorm(head_dim, eps)
 
@@ -62,7 +76,7 @@ class SwiGLU(nn.Module):
     def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
         self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=False)
-        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
+        self.down_proj = SharedLinear(intermediate, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, hidden] -> [N, hidden]."""

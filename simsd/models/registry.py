@@ -67,12 +67,26 @@ def _tensors(directory: Path) -> Iterator[tuple[str, Tensor]]:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
-def load_model(directory: Path, name: str = "", dtype: torch.dtype = torch.float32) -> SDARForCausalLM:
+SPLIT = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "gate_proj": 0, "up_proj": 0, "o_proj": 1, "down_proj": 1}
+"""Projections that ranks share, with the dimension along which each has its part; all else is on every rank."""
+
+
+def _part(key: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
+    dimension = next((d for name, d in SPLIT.items() if f".{name}." in key), None)
+    if dimension is None or tensor.shape[dimension] % ranks:
+        return tensor
+    return tensor.chunk(ranks, dim=dimension)[rank]
+
+
+def load_model(
+    directory: Path, name: str = "", dtype: torch.dtype = torch.float32, rank: int = 0, ranks: int = 1
+) -> SDARForCausalLM:
     """Strictly load a checkpoint directory (one safetensors file or shards) on the CPU in `dtype`.
 
-    Every tensor must be there with the right shape and none may be left over, else `CheckpointError`.
+    Every tensor must be there with the right shape and none may be left over, else `CheckpointError`. With several
+    `ranks`, the part of one of them.
     """
-    config = load_model_config(directory, name)
+    config = load_model_config(directory, name).share(ranks)
     model = build_model(config).to(dtype)
     views = checkpoint_slices(model, config)
     seen: set[str] = set()
@@ -80,7 +94,7 @@ def load_model(directory: Path, name: str = "", dtype: torch.dtype = torch.float
     for key, tensor in tqdm(_tensors(directory), total=len(views), unit="tensor", delay=2, disable=None):
         if key == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        view = views.get(key)
+        view, tensor = views.get(key), _part(key, tensor, rank, ranks)
         if view is None:
             raise CheckpointError(f"{directory}: unexpected weight {key!r}")
         if view.shape != tensor.shape:

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simsd.models.config import ModelConfig
-from simsd.models.layers import Attend, Attention, RMSNorm, SwiGLU, rope_table
+from simsd.models.layers import Attend, Attention, Reduce, RMSNorm, SharedLinear, SwiGLU, rope_table
 
 
 class SDARLayer(nn.Module):
@@ -56,6 +56,12 @@ class SDARForCausalLM(nn.Module):
         for layer in self.model.layers:
             x = layer(x, rope, attend)
         return self.model.norm(x)
+
+    def reduce_over(self, reduce: Reduce) -> None:
+        """This model is one rank's part: sum what the parts give."""
+        for module in self.modules():
+            if isinstance(module, SharedLinear):
+                module.reduce = reduce
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [M, hidden] (only the rows that need a prediction) -> [M, vocab] float32."""
