@@ -336,6 +336,7 @@ async function start() {
   find("#stop").disabled = false;
   find("#lanes").replaceChildren();
   try {
+    if (!find("#model").textContent) await introduce();
     const methods = [find("#method").value, find("#rival").value].filter(Boolean);
     const bodies = methods.map(bodyFor);
     const lanes = methods.map((method) => new Lane(method));
