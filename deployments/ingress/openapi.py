@@ -60,9 +60,12 @@ def takes(body: type[Body]) -> dict[str, Any]:
 
 def gives(whole: type[BaseModel], chunk: type[Chunk]) -> Responses:
     """Responses of an operation that streams on request."""
-    events = {
-        "type": "string",
-        "description": "server-sent events; the data of each is a chunk, of the last [DONE], or an error and no [DONE]",
-        "contentSchema": {"$ref": REFERENCE.format(model=chunk.__name__)},
+    said = {"anyOf": [{"$ref": REFERENCE.format(model=model.__name__)} for model in (chunk, ErrorBody)]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
+    event = {
+        "type": "object",
+        "description": "one server-sent event; the last is [DONE], or an error",
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, data]}},
+        "required": ["data"],
     }
-    return {200: {"model": whole, "content": {"text/event-stream": {"schema": events}}, "description": "the answer"}}
+    return {200: {"model": whole, "content": {"text/event-stream": {"schema": event}}, "description": "the answer"}}

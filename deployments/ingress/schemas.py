@@ -64,7 +64,7 @@ class Body(BaseModel):
         if not isinstance(data, dict):
             return data
         lenient = bool(info.context and info.context.get(IGNORE_UNKNOWN))
-        return {name: value for name, value in data.items() if value is not None and cls._has(name, value, lenient)}
+        return {name: value for name, value in data.items() if cls._has(name, value, lenient) and value is not None}
 
     @classmethod
     def _has(cls, name: str, value: Any, lenient: bool) -> bool:
@@ -73,7 +73,7 @@ class Body(BaseModel):
             return True
         where = f"{cls.prefix}{name}"
         if name in cls.neutral:
-            if not any(_same(value, allowed) for allowed in cls.neutral[name]):
+            if value is not None and not any(_same(value, allowed) for allowed in cls.neutral[name]):
                 only = " or ".join(repr(allowed) for allowed in cls.neutral[name])
                 hint = f"leave it out, or send {only}" if only else "leave it out"
                 raise RequestError(f"{where} is not supported here; {hint}", where)
@@ -91,7 +91,7 @@ class Body(BaseModel):
         properties = schema.setdefault("properties", {})
         for name in properties.keys() - set(schema.get("required", [])):
             properties[name] = _nullable(properties[name])
-        properties |= {name: {"enum": [*values, None]} for name, values in cls.neutral.items() if values}
+        properties |= {name: {"enum": [*values, None]} for name, values in cls.neutral.items()}
         return reference
 
 
@@ -299,8 +299,27 @@ class CompletionRequest(Sampling):
         return Report(self.logprobs, prompt=self.echo and self.logprobs is not None, events=self.events)
 
 
+FOR_TEMPLATE = ("add_generation_prompt", "chat_template_kwargs")
+"""Fields of a TokenizeRequest that mean something with messages only."""
+
+
+def _given_without(name: str, others: tuple[str, ...]) -> dict[str, Any]:
+    """The schema of objects that have `name` and none of the others."""
+    absent = {other: {"type": "null"} for other in others}
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}, **absent}}
+
+
 class TokenizeRequest(Body):
     """Body of POST /tokenize: a prompt, or messages rendered by the chat template."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                _given_without("prompt", ("messages", *FOR_TEMPLATE)),
+                _given_without("messages", ("prompt",)),
+            ]
+        }
+    )
 
     model: str | None = None
     prompt: PromptText | None = None
@@ -316,7 +335,7 @@ class TokenizeRequest(Body):
             raise RequestError("send either a prompt or messages", "prompt")
         if self.messages is not None and self.add_special_tokens:
             raise RequestError("add_special_tokens is for a prompt; a template adds its own", "add_special_tokens")
-        for name in ("add_generation_prompt", "chat_template_kwargs"):
+        for name in FOR_TEMPLATE:
             if self.messages is None and name in self.model_fields_set:
                 raise RequestError(f"{name} needs messages", name)
         return self

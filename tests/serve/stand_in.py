@@ -29,7 +29,7 @@ def build_app(tokenizer: Tokenizer, backend: Backend, **args: Any) -> FastAPI:
     """The ingress' HTTP app over a stand-in."""
     assert tokenizer.mask_token_id is not None
     card = ModelCard("tiny", BLOCK_SIZE, tokenizer.mask_token_id, CONTEXT_TOKENS)
-    return build_http(Service(ServeArgs(max_body_bytes=MAX_BODY_BYTES, **args), card, tokenizer, backend))
+    return build_http(Service(ServeArgs(**({"max_body_bytes": MAX_BODY_BYTES} | args)), card, tokenizer, backend))
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:

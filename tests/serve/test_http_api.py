@@ -161,7 +161,7 @@ async def test_null_is_absent(client: httpx.AsyncClient, stand_in: StandIn) -> N
         "stream_options",
         "simsd",
     )
-    response = await post(client, **HELLO, **dict.fromkeys((*fields, "tools", "logit_bias", "n", "user")))
+    response = await post(client, **HELLO, **dict.fromkeys((*fields, "tools", "audio", "logit_bias", "n", "user")))
     assert response.status_code == 200
     assert stand_in.asked is not None
     assert stand_in.asked.params.temperature == 0
@@ -211,6 +211,7 @@ async def test_message_parts_and_developer_role(
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"max_token": 5}, "max_token"),
+    ({"max_token": None}, "max_token"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_tokens": "5"}, "max_tokens"),
     ({"max_tokens": 2.5}, "max_tokens"),
