@@ -30,6 +30,9 @@ class ServeArgs(Settings):
     max_rows: int = Field(2048, ge=64, description="most rows of one forward")
     prefix_cache: bool = Field(True, description="keep the KV of finished prompts for the next ones")
     threads: int = Field(0, ge=0, description="CPU threads of each model's process (0: an equal share of the cores)")
+    runner: Literal["eager", "graph", "compile"] = Field(
+        "eager", description="launch of a forward: eager or graph or compile"
+    )
     tensor_parallel: int = Field(1, ge=1, description="processes, each with a GPU of its own, that share the target")
 
     pairs: int = Field(1, ge=1, description="how many draft and target pairs serve side by side")

@@ -20,7 +20,7 @@ class Group:
 
     table [S, L] int64 slots · bias [S, 1, G * R, L], 0 or -inf, once per query head of a KV head ·
     rows [S, R] int64 into the flat rows (padding repeats row 0) · packed [n] int64 into S * R and where [n] int64 into
-    the flat rows: the n rows that are no padding. The last three are None where one sequence is all there is.
+    the flat rows: the n rows that are no padding. The last three are None where the flat rows are S times R already.
     """
 
     table: Tensor
@@ -43,7 +43,7 @@ class PagedAttention:
         out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
         for group in self.groups:
             if group.rows is None:
-                return self._attend(kv, q.unsqueeze(0), group)[0]
+                return self._attend(kv, q.unflatten(0, (group.table.shape[0], -1)), group).flatten(0, 1)
             attended = self._attend(kv, q[group.rows], group)
             out[group.where] = attended.flatten(0, 1)[group.packed]
         return out
@@ -81,22 +81,33 @@ def _facts(batch: list[Rows], size: int) -> Tensor:
     )
 
 
+def pad_context(
+    members: list[Member], count: int, size: int, longest: int, repeat: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """(table, bias) of a group of `count` sequences with `size` rows over prefixes of up to `longest` tokens.
+
+    Both are at least what `members` have; what is missing is padding, which sees nothing but itself.
+    """
+    batch = [rows for _, _, rows, _ in members] + [Rows()] * (count - len(members))
+    seen = visibility(*_facts(batch, size))
+    prefixes = [len(sequence.tokens) for _, sequence, _, _ in members]
+    table = torch.zeros(count, longest + size, dtype=torch.int64)
+    for i, (_, sequence, rows, slots) in enumerate(members):
+        table[i, : prefixes[i]] = sequence.slots[: prefixes[i]]
+        table[i, longest : longest + len(rows)] = slots
+    in_prefix = torch.arange(longest) < torch.tensor(_pad(prefixes, count, 0)).unsqueeze(1)
+    visible = torch.cat((in_prefix.unsqueeze(1).expand(-1, size, -1), seen), dim=-1)
+    bias = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    return table, bias.repeat(1, repeat, 1).unsqueeze(1)
+
+
 def _group(members: list[Member], total: int, repeat: int, kv: Tensor) -> Group:
     """`total` flat rows in the whole forward; `repeat` query heads share a KV head."""
     device = kv.device
     size = max(len(rows) for _, _, rows, _ in members)
-    prefixes = [len(sequence.tokens) for _, sequence, _, _ in members]
-    longest = max(prefixes)
-    seen = visibility(*_facts([rows for _, _, rows, _ in members], size))
-    table = torch.zeros(len(members), longest + size, dtype=torch.int64)
-    for i, (_, sequence, rows, slots) in enumerate(members):
-        table[i, : prefixes[i]] = sequence.slots[: prefixes[i]]
-        table[i, longest : longest + len(rows)] = slots
-    in_prefix = torch.arange(longest) < torch.tensor(prefixes).unsqueeze(1)
-    visible = torch.cat((in_prefix.unsqueeze(1).expand(-1, size, -1), seen), dim=-1)
-    bias = torch.zeros(visible.shape, dtype=kv.dtype).masked_fill_(~visible, float("-inf"))
-    bias = bias.repeat(1, repeat, 1).unsqueeze(1)
-    if size == total:
+    longest = max(len(sequence.tokens) for _, sequence, _, _ in members)
+    table, bias = pad_context(members, len(members), size, longest, repeat, kv.dtype)
+    if len(members) == 1 and size == total:
         return Group(table.to(device), bias.to(device))
     index = torch.tensor([_pad(list(range(first, first + len(rows))), size, 0) for first, _, rows, _ in members])
     where = torch.cat([torch.arange(first, first + len(rows)) for first, _, rows, _ in members])
@@ -109,14 +120,28 @@ def plan_attention(kv: Tensor, batch: list[tuple[SequenceKV, Rows]], scratch_sta
 
     `scratch_start` is the first scratch slot; rows are flat in the order of `batch`. `repeat` = H / Hkv.
     """
+    members = place(batch, scratch_start)
     buckets: dict[int, list[Member]] = {}
-    first, scratch, slots = 0, scratch_start, []
+    for member in members:
+        # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
+        buckets.setdefault(max(16, power_of_two(len(member[2]))), []).append(member)
+    total = sum(len(rows) for _, rows in batch)
+    groups = [_group(bucket, total, repeat, kv) for bucket in buckets.values()]
+    return PagedAttention(kv, torch.cat([slots for _, _, _, slots in members]).to(kv.device), groups)
+
+
+def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Member]:
+    """Where each row's KV goes: commits into the sequence's own next slots, the others into scratch."""
+    members: list[Member] = []
+    first, scratch = 0, scratch_start
     for sequence, rows in batch:
         done, loose = len(sequence.tokens), len(rows) - rows.kept
-        own = torch.cat((sequence.slots[done : done + rows.kept], torch.arange(scratch, scratch + loose)))
-        slots.append(own)
-        # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
-        buckets.setdefault(max(16, 1 << (len(rows) - 1).bit_length()), []).append((first, sequence, rows, own))
+        slots = torch.cat((sequence.slots[done : done + rows.kept], torch.arange(scratch, scratch + loose)))
+        members.append((first, sequence, rows, slots))
         first, scratch = first + len(rows), scratch + loose
-    groups = [_group(members, first, repeat, kv) for members in buckets.values()]
-    return PagedAttention(kv, torch.cat(slots).to(kv.device), groups)
+    return members
+
+
+def power_of_two(n: int) -> int:
+    """The smallest one that is at least `n`."""
+    return 1 << (n - 1).bit_length()

@@ -32,7 +32,8 @@ class WorkerConfig(Settings):
 
     `kv_tokens` is the size of the page pool in tokens; `page_size` in tokens, a multiple of the block size (0: the
     block size, at least 16). `threads` are torch's CPU threads (0: leave torch's own choice). `max_rows` bounds one
-    forward. `tensor_parallel` processes share the model, each with its part of the heads.
+    forward. `tensor_parallel` processes share the model, each with its part of the heads. `runner`: how forwards are
+    launched (simsd/runner.py).
     """
 
     role: Literal["draft", "target"]
@@ -48,6 +49,7 @@ class WorkerConfig(Settings):
     prefix_cache: bool = True
     threads: int = Field(0, ge=0)
     tensor_parallel: int = Field(1, ge=1)
+    runner: Literal["eager", "graph", "compile"] = "eager"
 
 
 class LoopConfig(Settings):

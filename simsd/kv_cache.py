@@ -119,5 +119,8 @@ def kv_tensor(
     dtype: torch.dtype,
     device: str,
 ) -> Tensor:
-    """[layers, pages * page_size + max_rows, 2, kv_heads, head_dim], zeroed: masked slots must stay finite."""
-    return torch.zeros(layers, pages * page_size + max_rows, 2, kv_heads, head_dim, dtype=dtype, device=device)
+    """[layers, pages * page_size + max_rows + 1, 2, kv_heads, head_dim], zeroed: masked slots must stay finite.
+
+    The last slot takes what padding writes.
+    """
+    return torch.zeros(layers, pages * page_size + max_rows + 1, 2, kv_heads, head_dim, dtype=dtype, device=device)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from simsd.attention import plan_attention
 from simsd.checkpoint import resolve_model
 from simsd.config import WorkerConfig
 from simsd.draft import DraftState, draft_step
@@ -24,6 +23,7 @@ from simsd.judge import judge
 from simsd.kv_cache import PagePool, kv_tensor
 from simsd.models.registry import load_model
 from simsd.models.sdar import SDARForCausalLM
+from simsd.runner import make_runner
 from simsd.tasks import Task
 from simsd.tokenizer import Tokenizer
 from simsd.types import PageUse, Proposals, Verdict, Verdicts, Work, WorkerInfo
@@ -102,6 +102,7 @@ class Worker:
             dtype,
             self.device,
         )
+        self.runner = make_runner(config.runner, self.model, self.kv, pages * page_size)
         self.info = WorkerInfo(
             role=config.role,
             model=config.model,
@@ -236,22 +237,13 @@ class Worker:
         """Run the tasks' rows and keep the committed KV. -> (logits [M, V] of all wanted rows in order, forwards)."""
         logits = []
         parts = self._parts(tasks)
-        shape = self.model.config
         for part in parts:
-            attend = plan_attention(
-                self.kv,
-                [(task.kv, task.rows) for task in part],
-                scratch_start=self.info.pages * self.info.page_size,
-                repeat=shape.num_attention_heads // shape.num_key_value_heads,
-            )
-            tokens: list[int] = []
-            positions: list[int] = []
+            hidden = self.runner.run([(task.kv, task.rows) for task in part])
             wants: list[int] = []
+            first = 0
             for task in part:
-                wants += [len(tokens) + row for row in task.rows.wants]
-                tokens += task.rows.token
-                positions += task.rows.position
-            hidden = self.model(self._ids(tokens), self._ids(positions), attend)
+                wants += [first + row for row in task.rows.wants]
+                first += len(task.rows)
             for task in part:
                 self.pool.advance(task.kv, task.commits)
             logits.append(self.model.logits(hidden[self._ids(wants)]))

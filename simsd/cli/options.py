@@ -84,6 +84,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: torch's choice)")
+    runners = get_args(WorkerConfig.model_fields["runner"].annotation)
+    group.add_argument("--runner", choices=runners, default="eager", help="graph: static shapes, CUDA graphs on a GPU")
     group.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="processes that share the target")
     group.add_argument("--batch", type=int, default=16, metavar="N", help="requests decoded together (default 16)")
 
@@ -91,7 +93,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
     """The pair of the command line, loaded and checked. Without a draft where no request needs one."""
     shared = {"block_size": args.block_size, "mask_token_id": args.mask_token_id, "dtype": args.dtype}
-    shared |= {"device": args.device, "threads": args.threads}
+    shared |= {"device": args.device, "threads": args.threads, "runner": args.runner}
     target = WorkerConfig(role="target", model=args.target, tensor_parallel=args.tensor_parallel, **shared)
     draft = WorkerConfig(role="draft", model=args.draft, **shared) if needs_draft else None
     config = LoopConfig(max_running=args.batch)
