@@ -298,11 +298,19 @@ def test_a_person_without_a_mouse_runs_it(page: Page) -> None:
     assert [role for role, name in names if not name and role != "RootWebArea"] == []
 
 
-def test_with_reduced_motion_nothing_is_animated_and_the_pace_is_live(page: Page) -> None:
-    page.open(motion="reduce")
-    assert page.find("[name=pace][value=live]").is_selected()
-    refused = page.find(".legend [data-kind=refused]")
-    assert page.style(refused, "animationName") == "none" and page.style(refused, "transitionDuration") == "0s"
+@pytest.mark.parametrize(
+    ("motion", "pace", "animation"), [("reduce", "live", "none"), ("no-preference", "slow", "refuse")]
+)
+def test_whoever_wants_less_motion_gets_none(broken: Page, motion: str, pace: str, animation: str) -> None:
+    broken.open(motion=motion)
+    assert broken.find(f"[name=pace][value={pace}]").is_selected()
+    broken.pace("live")
+    broken.run()
+    broken.status("Done")
+    cell = broken.find(".board .cell")
+    broken.driver.execute_script("arguments[0].dataset.kind = 'refused'", cell)
+    assert broken.style(cell, "animationName") == animation
+    assert (broken.style(cell, "transitionDuration") == "0s") == (motion == "reduce")
 
 
 def test_stop_ends_the_request_on_the_server(broken: Page, stand_in: StandIn) -> None:
