@@ -28,6 +28,7 @@ OBJECT_STORE_BYTES = 128 * 2**20
 """What travels between engines is some kilobytes a round."""
 MAX_TMPDIR_CHARS = 30
 STOP_GRACE_S = 2.0
+START_ATTEMPTS = 2
 READY_TIMEOUT_S = 60.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -104,20 +105,25 @@ def local_ray(engines: int, verbose: bool = False, metrics_port: int = 0) -> Ite
 
 
 def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool, metrics_port: int) -> None:
-    try:
-        ray.init(
-            address="local",
-            num_cpus=max(len(os.sched_getaffinity(0)), 1 + engines),
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(directory),
-            _metrics_export_port=metrics_port or None,
-            log_to_driver=verbose,
-            logging_level=logging.INFO if verbose else logging.ERROR,
-        )
-    except Exception as error:  # Ray raises bare ones, as when a busy machine makes it miss its own time limits
-        raise StartError(f"Ray did not start: {error} (logs: {directory})") from error
+    """Ray's own limits for its start are fixed, and a busy machine may miss them; a second try mostly does not."""
+    for attempt in range(START_ATTEMPTS):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(len(os.sched_getaffinity(0)), 1 + engines),
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(directory),
+                _metrics_export_port=metrics_port or None,
+                log_to_driver=verbose,
+                logging_level=logging.INFO if verbose else logging.ERROR,
+            )
+            return
+        except Exception as error:  # Ray raises bare ones
+            ray.shutdown()
+            if attempt + 1 == START_ATTEMPTS:
+                raise StartError(f"Ray did not start: {error} (logs: {directory})") from error
 
 
 def metrics_url() -> str:
@@ -146,6 +152,11 @@ def deploy(app: "Application", host: str, port: int, verbose: bool = False, grpc
         serve.run(app, name=APP_NAME, route_prefix="/")
     except RuntimeError as error:
         raise StartError(str(error)) from error
+    wait_for_answer(host, port, grpc_port)
+
+
+def wait_for_answer(host: str, port: int, grpc_port: int) -> None:
+    """Returns when HTTP, and gRPC unless its port is 0, say that the server is healthy."""
     reachable = LOOPBACK.get(host, host)
     with urllib.request.urlopen(f"{base_url(reachable, port)}/health", timeout=READY_TIMEOUT_S) as response:
         assert response.status == 200
