@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from simsd.config import SHIPPED, LoopConfig, Settings, WorkerConfig
 from simsd.errors import ConfigError, RequestError
-from simsd.types import DecodeParams, Fallback, Layout, Method, Remasking
+from simsd.types import DecodeParams, Drafter, Fallback, Layout, Method, Remasking, Routing, RoutingScore
 
 
 class ServeArgs(Settings):
@@ -42,7 +42,9 @@ class ServeArgs(Settings):
     max_queued: int = Field(128, ge=0, description="requests that may wait, for each pair; more get status 429")
     prefill_rows: int = Field(256, ge=64, description="most prompt tokens of one round")
 
-    method: Method | None = Field(None, description="simsd, exact or vanilla (none: simsd, vanilla without a draft)")
+    method: Method | None = Field(
+        None, description="simsd, exact, s2d2 or vanilla (none: simsd, vanilla without a draft)"
+    )
     gamma: int = Field(0, ge=0, description="tokens drafted a round (0: a block)")
     draft_steps: int = Field(0, ge=0, description="draft forwards for them (0: gamma)")
     layout: Layout = Field("paired", description="rows of a simsd verification: paired or branches")
@@ -52,6 +54,10 @@ class ServeArgs(Settings):
     threshold: float = Field(0.9, description="probability above which dynamic remasking reveals")
     entropy_bound: float = Field(0.35, description="entropy in nats below which entropy remasking reveals")
     row_budget: int = Field(0, ge=0, description="most rows of one exact verification (0: 8 blocks)")
+    drafter: Drafter = Field("model", description="who drafts: the draft, or self: the target in its last forward")
+    routing: Routing = Field("span", description="when s2d2 verifies: span, score, hysteresis or ucb")
+    routing_score: RoutingScore = Field("margin", description="s2d2's guess of acceptance: margin or entropy")
+    routing_cost: float = Field(1.0, description="tokens that an s2d2 verification must be expected to bring")
     max_tokens: int = Field(512, ge=1, description="length of an answer when the request does not say")
     temperature: float = Field(0.0, description="temperature when the request does not say (0: greedy)")
 
@@ -73,7 +79,9 @@ class ServeArgs(Settings):
         except RequestError as error:
             raise ConfigError(str(error)) from error
         if self.draft is None and self.decode_params().needs_draft:
-            raise ConfigError(f"method {self.method!r} needs a draft; name one, or use method vanilla")
+            raise ConfigError(
+                f"method {self.method!r} needs a draft; name one, or use drafter self, or method vanilla or s2d2"
+            )
         return self
 
     def decode_params(self, **requested: Any) -> DecodeParams:

@@ -37,6 +37,10 @@ class Options(TypedDict, total=False):
     threshold: float
     entropy_bound: float
     row_budget: int
+    drafter: Literal["model", "self"]
+    routing: Literal["span", "score", "hysteresis", "ucb"]
+    routing_score: Literal["margin", "entropy"]
+    routing_cost: float
 
 
 def generate_request(prompt: Prompt, options: Options) -> simsd_pb2.GenerateRequest:

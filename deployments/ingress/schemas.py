@@ -17,7 +17,18 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from simsd.errors import RequestError
-from simsd.types import MAX_BIAS, MAX_LOGPROBS, Fallback, Layout, Method, Remasking, Report
+from simsd.types import (
+    MAX_BIAS,
+    MAX_LOGPROBS,
+    Drafter,
+    Fallback,
+    Layout,
+    Method,
+    Remasking,
+    Report,
+    Routing,
+    RoutingScore,
+)
 
 MAX_N = 16
 MAX_CHOICES = 128
@@ -141,6 +152,10 @@ class SimSDOptions(Body):
     threshold: float | None = Field(None, ge=0, le=1)
     entropy_bound: float | None = Field(None, ge=0)
     row_budget: int | None = Field(None, ge=0)
+    drafter: Drafter | None = None
+    routing: Routing | None = None
+    routing_score: RoutingScore | None = None
+    routing_cost: float | None = Field(None, ge=0)
     events: bool = Field(False, description="stream every round as it happens")
 
 

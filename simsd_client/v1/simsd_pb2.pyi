@@ -36,6 +36,26 @@ class Fallback(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FALLBACK_TARGET: _ClassVar[Fallback]
     FALLBACK_REDRAFT: _ClassVar[Fallback]
 
+class Drafter(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAFTER_UNSPECIFIED: _ClassVar[Drafter]
+    DRAFTER_MODEL: _ClassVar[Drafter]
+    DRAFTER_SELF: _ClassVar[Drafter]
+
+class Routing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROUTING_UNSPECIFIED: _ClassVar[Routing]
+    ROUTING_SPAN: _ClassVar[Routing]
+    ROUTING_SCORE: _ClassVar[Routing]
+    ROUTING_HYSTERESIS: _ClassVar[Routing]
+    ROUTING_UCB: _ClassVar[Routing]
+
+class RoutingScore(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROUTING_SCORE_UNSPECIFIED: _ClassVar[RoutingScore]
+    ROUTING_SCORE_MARGIN: _ClassVar[RoutingScore]
+    ROUTING_SCORE_ENTROPY: _ClassVar[RoutingScore]
+
 class Remasking(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REMASKING_UNSPECIFIED: _ClassVar[Remasking]
@@ -73,6 +93,17 @@ LAYOUT_BRANCHES: Layout
 FALLBACK_UNSPECIFIED: Fallback
 FALLBACK_TARGET: Fallback
 FALLBACK_REDRAFT: Fallback
+DRAFTER_UNSPECIFIED: Drafter
+DRAFTER_MODEL: Drafter
+DRAFTER_SELF: Drafter
+ROUTING_UNSPECIFIED: Routing
+ROUTING_SPAN: Routing
+ROUTING_SCORE: Routing
+ROUTING_HYSTERESIS: Routing
+ROUTING_UCB: Routing
+ROUTING_SCORE_UNSPECIFIED: RoutingScore
+ROUTING_SCORE_MARGIN: RoutingScore
+ROUTING_SCORE_ENTROPY: RoutingScore
 REMASKING_UNSPECIFIED: Remasking
 REMASKING_STATIC: Remasking
 REMASKING_DYNAMIC: Remasking
@@ -141,7 +172,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[str] = ...) -> None: ...
 
 class SimSDOptions(_message.Message):
-    __slots__ = ("method", "gamma", "draft_steps", "layout", "fallback", "remasking", "steps", "threshold", "entropy_bound", "row_budget")
+    __slots__ = ("method", "gamma", "draft_steps", "layout", "fallback", "remasking", "steps", "threshold", "entropy_bound", "row_budget", "drafter", "routing", "routing_score", "routing_cost")
     METHOD_FIELD_NUMBER: _ClassVar[int]
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     DRAFT_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +183,10 @@ class SimSDOptions(_message.Message):
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     ENTROPY_BOUND_FIELD_NUMBER: _ClassVar[int]
     ROW_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    DRAFTER_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_SCORE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_COST_FIELD_NUMBER: _ClassVar[int]
     method: Method
     gamma: int
     draft_steps: int
@@ -162,7 +197,11 @@ class SimSDOptions(_message.Message):
     threshold: float
     entropy_bound: float
     row_budget: int
-    def __init__(self, method: _Optional[_Union[Method, str]] = ..., gamma: _Optional[int] = ..., draft_steps: _Optional[int] = ..., layout: _Optional[_Union[Layout, str]] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., remasking: _Optional[_Union[Remasking, str]] = ..., steps: _Optional[int] = ..., threshold: _Optional[float] = ..., entropy_bound: _Optional[float] = ..., row_budget: _Optional[int] = ...) -> None: ...
+    drafter: Drafter
+    routing: Routing
+    routing_score: RoutingScore
+    routing_cost: float
+    def __init__(self, method: _Optional[_Union[Method, str]] = ..., gamma: _Optional[int] = ..., draft_steps: _Optional[int] = ..., layout: _Optional[_Union[Layout, str]] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., remasking: _Optional[_Union[Remasking, str]] = ..., steps: _Optional[int] = ..., threshold: _Optional[float] = ..., entropy_bound: _Optional[float] = ..., row_budget: _Optional[int] = ..., drafter: _Optional[_Union[Drafter, str]] = ..., routing: _Optional[_Union[Routing, str]] = ..., routing_score: _Optional[_Union[RoutingScore, str]] = ..., routing_cost: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("id", "model", "text", "token_ids", "logprobs", "finish_reason", "usage", "stats")

@@ -83,6 +83,10 @@ def seeds() -> dict[str, Message]:
             threshold=0.9,
             entropy_bound=0.3,
             row_budget=64,
+            drafter=simsd_pb2.DRAFTER_SELF,
+            routing=simsd_pb2.ROUTING_SCORE,
+            routing_score=simsd_pb2.ROUTING_SCORE_ENTROPY,
+            routing_cost=1.5,
         ),
     )
     request.chat_template_kwargs.update({"enable_thinking": False, "nested": {"list": [1, None, "x"]}})
