@@ -4,16 +4,24 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deployments.args import ServeArgs
 from simsd.checks import check_startup
+from simsd.errors import ConfigError
 
+if TYPE_CHECKING:
+    from deployments.serve_config import ServeConfig
+
+HOST, PORT = "127.0.0.1", 8000
 EPILOG = """examples:
   simsd serve
   simsd serve --port 8080 --grpc-port 9000 --method exact
   simsd serve --target JetLM/SDAR-8B-Chat --draft JetLM/SDAR-1.7B-Chat --device cuda
+  simsd serve --config k8s/overlays/cpu-demo/serve-config.yaml --host 127.0.0.1
 """
 TRY_IT = """curl {url}/v1/chat/completions -d \
 '{{"messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'"""
@@ -27,12 +35,18 @@ def add_parser(subparsers: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a Serve config file, as a RayService embeds it; has all settings of the application, and where to "
+        "listen unless --host, --port or --grpc-port say so",
+    )
+    parser.add_argument("--host", help=f"address to listen on (default {HOST})")
+    parser.add_argument("--port", type=int, help=f"port to listen on (default {PORT})")
     parser.add_argument(
         "--grpc-port",
         type=int,
-        default=0,
         help="port of the gRPC interface, on every address whatever --host says, as Ray Serve has it (default: none)",
     )
     parser.add_argument(
@@ -54,8 +68,48 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, start, say `ready`, wait for a signal, stop all of it."""
     given = {name: value for name, value in vars(args).items() if name in ServeArgs.model_fields}
+    if args.config is not None:
+        return _run_config(args, given)
     serve_args = ServeArgs.model_validate(given)
-    from deployments.local import check_port, with_local_gpus
+    args.host, args.port, args.grpc_port = args.host or HOST, _or(args.port, PORT), args.grpc_port or 0
+    _check(args, serve_args)
+    from deployments.local import deploy, with_local_gpus
+
+    serve_args = with_local_gpus(serve_args)
+
+    def start() -> None:
+        from deployments.app import build_app
+
+        deploy(build_app(serve_args), args.host, args.port, args.verbose, args.grpc_port)
+
+    return _serve(serve_args, args, start)
+
+
+def _run_config(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    """The same from a file, which has everything but addresses that were given beside it."""
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"{options}: set it in {args.config} instead; --config takes no settings beside the file's")
+    from deployments.local import GRPC_SERVICES
+    from deployments.serve_config import deploy_config, read_serve_config
+
+    config = read_serve_config(args.config)
+    config = config.listening(args.host or config.host, _or(args.port, config.port))
+    if args.grpc_port is not None:
+        config = config.with_grpc(args.grpc_port or config.grpc_port, [GRPC_SERVICES] if args.grpc_port else [])
+    args.host, args.port, args.grpc_port = config.host, config.port, config.grpc_port
+    _check(args, config.args)
+    _check_gpus(config)
+    return _serve(config.args, args, lambda: deploy_config(config, args.verbose))
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _check(args: argparse.Namespace, serve_args: ServeArgs) -> None:
+    """What can be found wrong before Ray starts: ports, models."""
+    from deployments.local import check_port
 
     check_port(args.host, args.port)
     if args.grpc_port:
@@ -65,19 +119,27 @@ def run(args: argparse.Namespace) -> int:
     target = serve_args.worker_config("target")
     assert target is not None
     check_startup(serve_args.worker_config("draft"), target)
-    return _serve(with_local_gpus(serve_args), args)
 
 
-def _serve(serve_args: ServeArgs, args: argparse.Namespace) -> int:
-    from deployments.local import StartError, base_url, deploy, local_ray, metrics_url
+def _check_gpus(config: "ServeConfig") -> None:
+    """The file says what engines reserve; on a machine with less they would wait for it without end."""
+    if not config.gpus:
+        return
+    import torch
+
+    if config.gpus > (found := torch.cuda.device_count()):
+        message = f"the engines reserve {config.gpus:g} GPUs, this machine has {found}; set draft_gpus and target_gpus"
+        raise ConfigError(message)
+
+
+def _serve(serve_args: ServeArgs, args: argparse.Namespace, start: Callable[[], None]) -> int:
+    from deployments.local import StartError, base_url, local_ray, metrics_url
 
     _note(f"starting Ray Serve; target {serve_args.target}, draft {serve_args.draft}")
     with local_ray(serve_args.engines, args.verbose, args.metrics_port) as logs:
-        from deployments.app import build_app
-
         try:
             signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets a handler of its own
-            deploy(build_app(serve_args), args.host, args.port, args.verbose, args.grpc_port)
+            start()
             url = base_url(args.host, args.port)
             _note(f"metrics {metrics_url()}, logs {logs}/serve")
             lines = [f"ready {url}"] + ([f"ready grpc 127.0.0.1:{args.grpc_port}"] if args.grpc_port else [])
