@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from simsd import __version__
 from simsd.errors import ConfigError, RequestError
 
-COMMANDS = ("generate", "chat", "eval", "serve", "models", "bench")
+COMMANDS = ("generate", "chat", "eval", "serve", "models", "plan", "bench")
 """Each is the module simsd.cli.NAME, offered if it exists. They import torch and ray in `run`, not before."""
 
 EXAMPLES = """examples:
