@@ -76,4 +76,4 @@ def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=5.0,
     )(EngineServer)
-    return deployment.bind(config, gpus, args.engines, worker_factory)
+    return deployment.bind(config, gpus, args.engines, args.forward_timeout_s, worker_factory)

@@ -62,6 +62,7 @@ class ServeArgs(Settings):
     temperature: float = Field(0.0, description="temperature when the request does not say (0: greedy)")
 
     lease_timeout_s: float = Field(900.0, gt=0, description="how long a coordinator waits for a model's process")
+    forward_timeout_s: float = Field(300.0, gt=0, description="an engine that is busy for longer is replaced")
     max_body_bytes: int = Field(4 * 2**20, ge=1024, description="largest request body; more gets status 413")
 
     @model_validator(mode="before")

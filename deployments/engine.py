@@ -6,10 +6,13 @@ to the engine directly; the replica is not on the path of a token. Replica and e
 
 import asyncio
 import contextlib
+import logging
 import os
+import signal
 import socket
 import threading
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +29,9 @@ ENGINE_CPUS = 0.4
 """Logical CPUs of an engine; small, so that a whole pair fits where Ray counts two."""
 CONCURRENCY_GROUPS = {"control": 1, "health": 1, "life": 1}
 HOLDER_CHECK_S = 1.0
+HUNG_CHECK_S = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 def make_worker(config: WorkerConfig) -> Any:
@@ -59,12 +65,23 @@ class Engine:
 
     def __init__(self, config: WorkerConfig, worker_factory: Callable[[WorkerConfig], Any]) -> None:
         self._worker = worker_factory(config)
+        self._began: float | None = None
 
     def propose(self, batch: list[Work]) -> Proposals:
-        return self._worker.propose(batch)
+        with self._busy():
+            return self._worker.propose(batch)
 
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
-        return self._worker.verify(batch, proposals)
+        with self._busy():
+            return self._worker.verify(batch, proposals)
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._began = None
 
     def release_all(self) -> None:
         """Drop every sequence. In the forwards' own queue, so that it comes after those already sent."""
@@ -81,6 +98,12 @@ class Engine:
     @ray.method(concurrency_group="health")
     def info(self) -> WorkerInfo:
         return self._worker.info
+
+    @ray.method(concurrency_group="health")
+    def busy_s(self) -> float:
+        """How long the call under way has taken; 0 if there is none."""
+        began = self._began
+        return time.monotonic() - began if began is not None else 0.0
 
     @ray.method(concurrency_group="health")
     def pid(self) -> int:
@@ -107,9 +130,17 @@ class EngineServer:
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, config: WorkerConfig, gpus: float, engines: int, worker_factory: Callable[[WorkerConfig], Any]
+        self,
+        config: WorkerConfig,
+        gpus: float,
+        engines: int,
+        forward_timeout_s: float,
+        worker_factory: Callable[[WorkerConfig], Any],
     ) -> None:
-        """`engines`: how many share the cores of this node; decides the threads where `config` does not."""
+        """`engines`: how many share the cores of this node; decides the threads where `config` does not.
+
+        An engine whose call takes longer than `forward_timeout_s` is hung, and killed.
+        """
         cores = len(os.sched_getaffinity(0))
         config = config.model_copy(update={"threads": config.threads or max(1, cores // engines)})
         self._followers: list[ActorHandle[Any]] = []
@@ -126,6 +157,7 @@ class EngineServer:
         self._info: WorkerInfo = await self._engine.info.remote()
         lives.append(self._engine.live.remote())
         self._watch = asyncio.create_task(self._die_with(lives))
+        self._forwards = asyncio.create_task(self._kill_hung(await self._engine.pid.remote(), forward_timeout_s))
 
     async def _die_with(self, lives: list[Any]) -> None:
         """A replica without its engine would stay routable until a health check fails; leave at once instead.
@@ -134,6 +166,21 @@ class EngineServer:
         """
         await asyncio.wait([asyncio.ensure_future(_ended(life)) for life in lives], return_when=asyncio.FIRST_COMPLETED)
         os._exit(1)
+
+    async def _kill_hung(self, pid: int, limit_s: float) -> None:
+        """Busy is not dead, but no forward takes this long; nor does the answer to how long one takes."""
+        busy_s = 0.0
+        while busy_s <= limit_s:
+            await asyncio.sleep(min(limit_s / 4, HUNG_CHECK_S))
+            try:
+                async with asyncio.timeout(limit_s):
+                    busy_s = await self._engine.busy_s.remote()
+            except TimeoutError:
+                break
+            except RayActorError:
+                return
+        logger.error("the engine in process %d has been busy for over %g s; it is killed", pid, limit_s)
+        os.kill(pid, signal.SIGKILL)  # by the system: a hung process does not listen to Ray
 
     async def lease(self, holder: ActorHandle[Any]) -> AsyncGenerator[Lent, None]:
         """Yield the engine, and stay open until the holder cancels or dies; then free what it left in the engine.

@@ -35,6 +35,8 @@ ENVIRONMENT = {
     # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
     "RAY_AUTH_MODE": "disabled",
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    # Ray starts its workers at nice 15, behind everything else on the machine; ours answer requests.
+    "RAY_worker_niceness": "0",
     # On SIGTERM Ray would first drain its node, for clients that have another node to go to.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "TOKENIZERS_PARALLELISM": "false",

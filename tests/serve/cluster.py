@@ -15,9 +15,9 @@ from deployments.processes import descendants
 from simsd.sequence import Role
 
 
-def engines() -> dict[Role, EngineState]:
-    """Both engines as the coordinator sees them."""
-    return serve.get_deployment_handle("Coordinator", APP_NAME).engines.remote().result(timeout_s=30)
+def engines(app: str = APP_NAME) -> dict[Role, EngineState]:
+    """Both engines as an application's coordinator sees them."""
+    return serve.get_deployment_handle("Coordinator", app).engines.remote().result(timeout_s=30)
 
 
 def kill(pid: int) -> None:

@@ -21,13 +21,12 @@ TIMEOUT_S = 60.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the cluster is marked `serve`."""
+    """What uses the cluster is marked `serve`, and runs in one process of several; all else goes file by file."""
     for item in items:
-        # Of two processes one runs this folder, so that there is one Ray; the other the rest, file by file.
-        in_this_folder = item.path.parent == Path(__file__).parent
-        item.add_marker(pytest.mark.xdist_group("serve" if in_this_folder else item.path.stem))
-        if "server" in getattr(item, "fixturenames", ()):
+        shared = "server" in getattr(item, "fixturenames", ())
+        if shared:
             item.add_marker(pytest.mark.serve)
+        item.add_marker(pytest.mark.xdist_group("serve" if shared else item.path.stem))
 
 
 def free_port() -> int:
