@@ -1,21 +1,33 @@
-"""Runs a generated function in a subprocess of its own, with limits on time, memory, output and files.
+"""Runs generated code in a subprocess of its own, with limits on time, memory, output and files.
 
-The child is an isolated interpreter (`-I`) with an empty environment and a temporary working directory; the
-generated code gets a short list of builtins, so it can neither import nor open anything. What it prints goes nowhere.
+The child is an isolated interpreter (`-I`) with an empty environment and a temporary working directory. What the code
+prints goes nowhere. `run_function` gives it a short list of builtins, so that it can neither import nor open anything;
+`run_program` is for answers of real models, which import: a list of pure modules, and an audit hook ends the child at
+the first file, process, socket or signal. That stops what a model writes by mistake; against code that means harm, run
+the whole evaluation in a container.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 CPU_LIMIT_S = 1
+PROGRAM_CPU_LIMIT_S = 10
 WALL_LIMIT_S = 30.0
 """Generous, since a busy machine may not run the child for seconds; what loops is stopped by the limit on CPU time."""
 MEMORY_LIMIT_BYTES = 256 * 2**20
 RESULT_LIMIT_CHARS = 100_000
 
-CHILD = """
+MODULES = (
+    "_strptime array bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq "
+    "itertools math numbers operator random re statistics string textwrap typing unicodedata"
+).split()
+"""What a program may import: pure computing, nothing that reaches outside the process; `sys` has only its numbers.
+datetime needs the first."""
+
+LIMITS = """
 import ast, builtins, json, os, resource, sys
 job = json.load(sys.stdin)
 out = os.fdopen(os.dup(1), "w")
@@ -26,6 +38,14 @@ resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_limit_s"],) * 2)
 resource.setrlimit(resource.RLIMIT_AS, (job["memory_limit_bytes"],) * 2)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+"""
+ANSWER = """
+# The limit on files holds for what the generated code could write; our answer leaves by a pipe.
+out.write(json.dumps(results))
+out.flush()
+os._exit(0)
+"""
+FUNCTION_CHILD = """
 allowed = '''abs all any bool dict divmod enumerate filter float int isinstance len list map max min pow print
 range repr reversed round set sorted str sum tuple zip True False None Exception ValueError IndexError'''
 scope = {"__builtins__": {name: getattr(builtins, name) for name in allowed.split() if hasattr(builtins, name)}}
@@ -36,10 +56,33 @@ try:
         results.append(repr(scope[job["function"]](ast.literal_eval(literal)))[: job["result_limit_chars"]])
 except BaseException:
     results = None
-# The limit on files holds for what the generated code could write; our answer leaves by a pipe.
-out.write(json.dumps(results))
-out.flush()
-os._exit(0)
+"""
+PROGRAM_CHILD = """
+import importlib
+for name in job["modules"]:
+    importlib.import_module(name)
+outside = "open os. subprocess. socket. shutil. signal. ctypes. pty. fcntl. mmap. tempfile. glob. import".split()
+numbers = "maxsize maxunicode float_info version_info getrecursionlimit setrecursionlimit getsizeof".split()
+harmless_sys = type(sys)("sys")
+vars(harmless_sys).update({name: getattr(sys, name) for name in numbers})
+real_import, exit_at_once = builtins.__import__, os._exit
+def imported(name, globals=None, locals=None, fromlist=(), level=0):
+    if name == "sys":
+        return harmless_sys
+    if level or name.split(".")[0] not in job["modules"]:
+        raise ImportError(f"{name} cannot be imported here")
+    return real_import(name, globals, locals, fromlist, level)
+def hook(event, arguments, exit_at_once=exit_at_once, outside=tuple(outside)):
+    if event.startswith(outside):
+        exit_at_once(1)
+scope = {name: value for name, value in vars(builtins).items() if name not in ("open", "input", "breakpoint")}
+scope = {"__name__": "__main__", "__builtins__": scope | {"__import__": imported}}
+sys.addaudithook(hook)
+try:
+    exec(compile(job["source"], "<answer>", "exec"), scope)
+    results = ["passed"]
+except BaseException:
+    results = None
 """
 
 
@@ -48,18 +91,22 @@ def run_function(source: str, function: str, inputs: tuple[str, ...]) -> list[st
 
     None if it does not compile, has no such function, raises, exits, takes too long or too much memory.
     """
-    job = {
-        "source": source,
-        "function": function,
-        "inputs": inputs,
-        "cpu_limit_s": CPU_LIMIT_S,
-        "memory_limit_bytes": MEMORY_LIMIT_BYTES,
-        "result_limit_chars": RESULT_LIMIT_CHARS,
-    }
+    job = {"source": source, "function": function, "inputs": inputs, "result_limit_chars": RESULT_LIMIT_CHARS}
+    return _run(FUNCTION_CHILD, job, CPU_LIMIT_S)
+
+
+def run_program(source: str) -> bool:
+    """Whether a whole program, assertions and all, runs to its end within the limits."""
+    return _run(PROGRAM_CHILD, {"source": source, "modules": MODULES}, PROGRAM_CPU_LIMIT_S) == ["passed"]
+
+
+def _run(child: str, job: dict[str, Any], cpu_limit_s: int) -> list[str] | None:
+    """What `child` leaves in `results`; None if it ended before."""
+    job |= {"cpu_limit_s": cpu_limit_s, "memory_limit_bytes": MEMORY_LIMIT_BYTES}
     with tempfile.TemporaryDirectory() as directory:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-S", "-c", CHILD],
+                [sys.executable, "-I", "-S", "-c", LIMITS + child + ANSWER],
                 input=json.dumps(job),
                 capture_output=True,
                 text=True,

@@ -1,0 +1,222 @@
+"""Questions of public data sets (GSM8K, MBPP, TriviaQA, MMLU), from files as the hub has them, or from the hub.
+
+Few-shot examples are turns of the chat before the question, the paper's number of them (paper, section 4). They come
+from the set's own split for them; where only one file is given, from its first questions, which are then not asked.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from simsd.errors import ConfigError, RequestError
+from simsd.eval.families import FAMILIES, Question
+from simsd.eval.graders import chosen_letter, names_alias, passes_tests, same_number
+
+Row = dict[str, Any]
+Message = dict[str, str]
+LETTERS = "ABCD"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row as a question: `group` shares few-shot examples, `answer` is what an example shows."""
+
+    group: str
+    prompt: str
+    answer: str
+    check: Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question to ask; `key` names it in its set and stays the same from run to run."""
+
+    source: str
+    key: str
+    messages: list[Message]
+    check: Callable[[str], bool] | None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """`mark` is a column that only this set has. `test` and `shots_file` are files of the hub's data set `repo`."""
+
+    name: str
+    shots: int
+    max_tokens: int
+    mark: str
+    read: Callable[[Row], Example]
+    repo: str
+    test: str
+    shots_file: str | None = None
+
+
+def _gsm8k(row: Row) -> Example:
+    answer = str(row["answer"])
+    shown = re.sub(r"<<.*?>>", "", answer)  # the set's calculator notes
+    return Example("", str(row["question"]), shown, partial(same_number, reference=answer))
+
+
+def _mbpp(row: Row) -> Example:
+    task = row["text"] if "text" in row else row["prompt"]  # the sanitized version calls it prompt
+    tests = [str(test) for test in row["test_list"]]
+    setup = str(row.get("test_setup_code") or "\n".join(row.get("test_imports") or ()))
+    prompt = (
+        f"You are an expert Python programmer, and here is your task: {task} Your code should pass these tests:\n\n"
+    )
+    code = str(row["code"]).replace("\r\n", "\n").strip()
+    check = partial(passes_tests, setup=setup, tests=tests)
+    return Example("", prompt, f"```python\n{code}\n```", check)
+
+
+def _triviaqa(row: Row) -> Example:
+    answer = row["answer"]
+    aliases = [answer["value"], *answer["aliases"], *(answer.get("normalized_aliases") or ())]
+    prompt = f"{row['question']}\nAnswer with a few words."
+    return Example("", prompt, answer["value"], partial(names_alias, aliases=aliases))
+
+
+def _mmlu(row: Row) -> Example:
+    subject, right = str(row["subject"]), LETTERS[int(row["answer"])]
+    lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, row["choices"], strict=True)]
+    topic = subject.replace("_", " ")
+    prompt = f"A multiple choice question about {topic}.\n{row['question']}\n" + "\n".join(lines)
+    prompt += "\nAnswer with the letter."
+    return Example(subject, prompt, right, lambda text: chosen_letter(text) == right)
+
+
+DATA_SETS = {
+    found.name: found
+    for found in (
+        DataSet(
+            "gsm8k", 4, 512, "question", _gsm8k,
+            "openai/gsm8k", "main/test-00000-of-00001.parquet", "main/train-00000-of-00001.parquet",
+        ),
+        DataSet(
+            "mbpp", 3, 512, "test_list", _mbpp,
+            "google-research-datasets/mbpp", "full/test-00000-of-00001.parquet", "full/prompt-00000-of-00001.parquet",
+        ),
+        DataSet(
+            "triviaqa", 0, 64, "question_id", _triviaqa,
+            "mandarjoshi/trivia_qa", "rc.nocontext/validation-00000-of-00001.parquet",
+        ),
+        DataSet(
+            "mmlu", 5, 16, "choices", _mmlu,
+            "cais/mmlu", "all/test-00000-of-00001.parquet", "all/dev-00000-of-00001.parquet",
+        ),
+    )
+}  # fmt: skip
+"""The paper's four, with its few-shot counts."""
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of a .parquet, .jsonl or .json (a list) file; `RequestError` names the line that is none."""
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow.parquet
+        except ImportError as error:
+            raise ConfigError(f"{path}: reading parquet needs pyarrow: pip install 'simsd-serve[eval]'") from error
+        rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+        return rows
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        parsed = json.loads(text)
+        if not isinstance(parsed, list) or not all(isinstance(row, dict) for row in parsed):
+            raise RequestError(f"{path}: must hold a list of objects")
+        return parsed
+    if path.suffix != ".jsonl":
+        raise RequestError(f"{path}: data are read from .jsonl, .json and .parquet files")
+    return list(_lines(path, text))
+
+
+def _lines(path: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise RequestError(f"{path}, line {number}: not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise RequestError(f"{path}, line {number}: must be an object")
+        yield row
+
+
+def recognise(row: Row) -> DataSet | None:
+    """The set that a row is of, by its columns; None for none of ours."""
+    marked = [found for found in DATA_SETS.values() if found.mark in row and found.name != "gsm8k"]
+    if marked:
+        return marked[0]
+    return DATA_SETS["gsm8k"] if "####" in str(row.get("answer")) and "question" in row else None
+
+
+def fetch(repo: str, file: str) -> Path:
+    """A file of a data set on the hub (fetched once, then cached); `ConfigError` says what to give instead."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repo, file, repo_type="dataset"))
+    except Exception as error:  # whatever the hub's client raises, the user needs to know what was tried
+        summary = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        message = f"{file} of the hub's data set {repo} cannot be fetched: {summary}; name a file: --data NAME=FILE"
+        raise ConfigError(message) from error
+
+
+def items(
+    found: DataSet, rows: list[Row], n: int, shots: int | None = None, shot_rows: list[Row] | None = None
+) -> list[Item]:
+    """The first `n` questions behind `shots` examples (None: the paper's number), from `shot_rows` or `rows` itself.
+
+    `RequestError` names a row that lacks something, or says that there are too few examples.
+    """
+    shots = found.shots if shots is None else shots
+    examples = list(_examples(found, rows))
+    shown: dict[str, list[Example]] = {}
+    taken: set[int] = set()
+    source = examples if shot_rows is None else list(_examples(found, shot_rows))
+    for index, example in enumerate(source):
+        turns = shown.setdefault(example.group, [])
+        if len(turns) < shots:
+            turns.append(example)
+            taken |= {index} if shot_rows is None else set()
+    asked = [(i, example) for i, example in enumerate(examples) if i not in taken][:n]
+    for _, example in asked:
+        if len(shown.get(example.group, [])) < shots:
+            group = f" about {example.group!r}" if example.group else ""
+            raise RequestError(f"{found.name}: fewer than {shots} examples{group} to show; see --shots", "shots")
+    if not asked:
+        raise RequestError(f"{found.name}: no question is left to ask behind {shots} examples", "n")
+    return [
+        Item(found.name, f"{found.name}/{i}", _chat(shown.get(example.group, [])[:shots], example), example.check)
+        for i, example in asked
+    ]
+
+
+def family_item(question: Question, index: int) -> Item:
+    """A question of one of the four families; `index` keeps keys apart."""
+    messages = [{"role": "user", "content": question.prompt}]
+    check = partial(FAMILIES[question.family].check, question)
+    return Item(question.family, f"{question.family}/{index}", messages, check)
+
+
+def _examples(found: DataSet, rows: list[Row]) -> Iterator[Example]:
+    for index, row in enumerate(rows):
+        try:
+            yield found.read(row)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise RequestError(f"{found.name}, row {index}: {what}; is this the right file?", "data") from error
+
+
+def _chat(shown: list[Example], asked: Example) -> list[Message]:
+    turns = [(example.prompt, example.answer) for example in shown]
+    messages = [
+        {"role": role, "content": text}
+        for turn in turns
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
+    return [*messages, {"role": "user", "content": asked.prompt}]
