@@ -1,18 +1,45 @@
 """`simsd bench`: the figures in docs/results, measured again."""
 
 import argparse
+import dataclasses
 import json
+import shlex
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simsd.config import SHIPPED
+from simsd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from simsd.bench.pair import PairSpec
+    from simsd.eval.datasets import Item
 
 EPILOG = """examples:
-  simsd bench first                                   the table of docs/results/first.md, about ten minutes on two cores
-  simsd bench first --n 5 --sweep-n 2 --http-n 2      a quick look
-  simsd bench first --out docs/results/first.md --json first.json
+  simsd bench all --results docs/results          everything, half an hour on two cores; with --quick, three minutes
+  simsd bench decode --methods vanilla-static,simsd,exact --block-sizes 4,8 --n 10
+  simsd bench decode --prompts gsm8k.jsonl --shots 4 --protocol latency --json decode.json
+  simsd bench ablate rope gamma --results out
+  simsd bench approx
+  simsd bench serve --url http://127.0.0.1:8000 --concurrency 1,8,32
+  simsd bench decode --random-weights sdar-1.7b,sdar-8b --synthetic-acceptance 0.9 --device cuda --batches 1,8,32
 """
+WHAT = {
+    "decode": "methods over prompts: speed, acceptance, forwards, accuracy",
+    "ablate": "one thing changed at a time",
+    "approx": "one-pass paired logits against sequential ones",
+    "serve": "concurrency sweep over HTTP",
+    "all": "all of them, into --results",
+}
+QUICK: dict[str, int] = {"n": 1, "ablate_n": 1, "approx_n": 1, "serve_n": 4}
+FULL: dict[str, int] = {"n": 20, "ablate_n": 5, "approx_n": 6, "serve_n": 16}
+"""Prompts a family or file, unless --n says otherwise; sized for half an hour on two cores."""
+QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
+
+Note = Callable[[str], Callable[[], object]]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -23,30 +50,181 @@ def add_parser(subparsers: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("first",), help="which figures")
-    parser.add_argument("--n", type=int, default=40, metavar="N", help="questions a family (default 40)")
-    parser.add_argument("--sweep-n", type=int, default=6, metavar="N", help="... for gamma and draft_steps (default 6)")
-    parser.add_argument("--http-n", type=int, default=15, metavar="N", help="... over HTTP, 0: none (default 15)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads (default 1)")
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", title="what to measure")
+    for name, text in WHAT.items():
+        kind = kinds.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        _add_common(kind)
+        if name == "ablate":
+            kind.add_argument("names", nargs="*", metavar="NAME", help="rope, gamma, layout, ... (default: all)")
+        if name in ("decode", "serve"):
+            kind.add_argument("--methods", metavar="A,B", help="some methods, the first is what ratios compare with")
+        if name == "decode":
+            kind.add_argument("--batches", default="1", metavar="N,M", help="prompts decoded together (default 1)")
+        if name in ("serve", "all"):
+            kind.add_argument("--concurrency", metavar="N,M", help=f"clients at a time (default {CONCURRENCY})")
+        if name == "serve":
+            kind.add_argument("--url", metavar="URL", help="a running server; else one is started")
+        kind.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--n", type=int, metavar="N", help="prompts a family or file (default: sized for the command)")
+    parser.add_argument(
+        "--prompts", type=Path, nargs="+", metavar="FILE", help="prompts or data sets (default: families)"
+    )
+    parser.add_argument(
+        "--shots", type=int, metavar="N", help="examples before a data set's question (default: its own)"
+    )
+    parser.add_argument("--block-sizes", metavar="B,B", help="default 4,8 (serve: the first; --quick: 4)")
+    parser.add_argument("--protocol", choices=("quality", "latency"), default="quality", help="EOS on, or 128 tokens")
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="length of an answer at most (default: the protocol's)"
+    )
+    parser.add_argument("--quick", action="store_true", help="few prompts: to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="write numbers, document and plots there")
     parser.add_argument("--target", default=SHIPPED, metavar="DIR", help="default: the shipped one")
     parser.add_argument("--draft", default=SHIPPED, metavar="DIR", help="default: the shipped one")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the tables there")
-    parser.add_argument("--json", type=Path, metavar="FILE.json", help="write the numbers there")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads (default 1)")
+    parser.add_argument("--device", default="auto", help="default: cuda if there is one")
+    parser.add_argument("--dtype", default="auto", help="default: bfloat16 on a GPU, else float32")
+    parser.add_argument(
+        "--random-weights", metavar="DRAFT,TARGET", help="shapes without weights: sdar-1.7b, sdar-4b, sdar-8b, tiny"
+    )
+    parser.add_argument(
+        "--synthetic-acceptance", type=float, metavar="A", help="draft the target's own tokens, a fraction A unspoilt"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    from simsd.bench.first import run as run_first
-    from simsd.bench.report import first_markdown
+    from simsd.bench.results import document, finish, save
 
-    def note(text: str) -> None:
-        print(f"simsd bench: {text}", file=sys.stderr, flush=True)
-
-    report = run_first(args.n, args.sweep_n, args.http_n, args.threads, args.target, args.draft, note)
-    command = f"simsd bench first --n {args.n} --sweep-n {args.sweep_n} --http-n {args.http_n} --threads {args.threads}"
-    markdown = first_markdown(report, command)
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
-    if args.out:
-        args.out.write_text(markdown)
-    print(markdown)
+    kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "serve"]
+    if args.what == "all" and (not args.results or args.json):
+        raise ConfigError("bench all writes several reports: name a --results directory, and no --json")
+    spec = _spec(args)
+    for kind in kinds:
+        asked = _asked(args, kind)
+        with _progress() as note:
+            report = MEASURE[kind](args, spec, asked, note)
+        report = finish(report, spec, "simsd " + shlex.join(sys.argv[1:]), _describe(asked))
+        if args.json:
+            args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        if args.results:
+            for path in save(report, args.results):
+                print(f"simsd bench: wrote {path}", file=sys.stderr)
+        if args.what != "all":
+            print(document(report))
     return 0
+
+
+def _spec(args: argparse.Namespace) -> "PairSpec":
+    from simsd.bench.pair import PairSpec
+
+    shapes = tuple(args.random_weights.split(",")) if args.random_weights else None
+    if shapes is not None and len(shapes) != 2:
+        raise ConfigError(f"--random-weights takes DRAFT,TARGET; got {args.random_weights!r}")
+    return PairSpec(args.target, args.draft, args.threads, args.device, args.dtype, shapes, args.synthetic_acceptance)
+
+
+def _asked(args: argparse.Namespace, kind: str) -> "list[Item]":
+    from simsd.bench.prompts import family_items, file_items
+
+    sizes = QUICK if args.quick else FULL
+    n = args.n if args.n is not None else sizes["n" if kind == "decode" else f"{kind}_n"]
+    if n < 1:
+        raise ConfigError(f"--n must be at least 1; got {n}")
+    found = file_items(args.prompts, n, args.shots) if args.prompts else family_items(n)
+    # Whether an answer is right says nothing where nothing was learnt.
+    return [dataclasses.replace(item, check=None) for item in found] if args.random_weights else found
+
+
+def _describe(asked: "list[Item]") -> str:
+    counts: dict[str, int] = {}
+    for item in asked:
+        counts[item.source] = counts.get(item.source, 0) + 1
+    return ", ".join(f"{count} of {source}" for source, count in counts.items())
+
+
+def _decode(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
+    from simsd.bench import decode
+    from simsd.bench.methods import METHODS
+
+    names = _names("--methods", getattr(args, "methods", None), METHODS, METHODS)
+    batches = _integers("--batches", getattr(args, "batches", "1"))
+    return decode.run(spec, asked, _block_sizes(args), names, _protocol(args, spec), batches, note)
+
+
+def _ablate(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
+    from simsd.bench import ablate
+
+    names = _names("ablate", ",".join(getattr(args, "names", ())) or None, ablate.ABLATIONS, ablate.ABLATIONS)
+    return ablate.run(spec, asked, _block_sizes(args), names, _protocol(args, spec), note)
+
+
+def _approx(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
+    from simsd.bench import approx
+
+    return approx.run(spec, asked, _block_sizes(args), note)
+
+
+def _serve(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
+    from simsd.bench import serve
+
+    names = _names("--methods", getattr(args, "methods", None), serve.HTTP_METHODS, serve.DEFAULT_METHODS)
+    levels = _integers("--concurrency", args.concurrency or (QUICK_CONCURRENCY if args.quick else CONCURRENCY))
+    url = getattr(args, "url", None)
+    return serve.run(spec, asked, _block_sizes(args)[0], names, levels, _protocol(args, spec), url, note)
+
+
+MEASURE = {"decode": _decode, "ablate": _ablate, "approx": _approx, "serve": _serve}
+
+
+def _protocol(args: argparse.Namespace, spec: "PairSpec") -> Any:
+    from simsd.bench.methods import Protocol
+
+    # Without trained weights nothing ends an answer, but for chance.
+    name = "latency" if spec.random_weights else args.protocol
+    return Protocol(name, args.max_tokens, warm_up=1 if args.quick else 3)
+
+
+def _names(option: str, given: str | None, known: tuple[str, ...], default: tuple[str, ...]) -> list[str]:
+    names = list(default) if given is None else [name.strip() for name in given.split(",")]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(f"{option}: unknown {unknown[0]!r}; known: {', '.join(known)}")
+    return list(dict.fromkeys(names))
+
+
+def _integers(option: str, given: str) -> list[int]:
+    parts = given.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(f"{option} takes positive numbers with commas between them; got {given!r}")
+    return [int(part) for part in parts]
+
+
+def _block_sizes(args: argparse.Namespace) -> list[int]:
+    return _integers("--block-sizes", args.block_sizes or ("4" if args.quick else "4,8"))
+
+
+@contextmanager
+def _progress() -> Iterator[Note]:
+    """Tells what is going on: a line for each part, and where someone can see it a clock that ticks."""
+    began = time.perf_counter()
+    done = 0
+
+    def note(text: str) -> Callable[[], object]:
+        nonlocal done
+        done = 0
+        print(f"simsd bench: {time.perf_counter() - began:5.0f} s  {text}", file=sys.stderr, flush=True)
+        return tick
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if sys.stderr.isatty():
+            print(
+                f"\rsimsd bench: {time.perf_counter() - began:5.0f} s  {done} ", end="\r", file=sys.stderr, flush=True
+            )
+
+    yield note

@@ -1,0 +1,164 @@
+"""Reports as plots, PNG and SVG. Lines differ by marker and style, so that they can be told apart without colour."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+MARKERS = "osD^vPX*<>"
+STYLES = ("-", "--", ":", "-.")
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "simsd",
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.4,
+}
+DPI = 90
+
+
+def draw(report: dict[str, Any], directory: Path) -> list[str]:
+    """Write NAME.png and NAME.svg for each plot of the report; the names. `ImportError` without matplotlib."""
+    import matplotlib
+
+    names = []
+    with matplotlib.rc_context(SETTINGS):
+        for name, figure in FIGURES[report["kind"]](report).items():
+            _sign(figure, report)
+            for kind in ("png", "svg"):
+                metadata = {"Date": None} if kind == "svg" else {"Software": None}
+                figure.savefig(directory / f"{name}.{kind}", dpi=DPI, metadata=metadata)
+            names.append(name)
+    return names
+
+
+def _figure(panels: int, width: float = 4.6, height: float = 3.6) -> tuple["Figure", list["Axes"]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * panels, height), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)
+    return figure, list(axes[0])
+
+
+def _sign(figure: "Figure", report: dict[str, Any]) -> None:
+    """What a picture without its document still has to say."""
+    m = report["machine"]
+    parts = [m["gpu"] or m["cpu"], f"commit {m['commit']}", m["date"]]
+    if report.get("synthetic"):
+        parts.insert(0, "no trained weights or synthetic acceptance: systems only")
+    figure.supxlabel(" · ".join(parts), fontsize=7)
+
+
+def _lines(axes: "Axes", series: Mapping[str, tuple[Sequence[float], Sequence[float | None]]]) -> None:
+    for index, (label, (x, y)) in enumerate(series.items()):
+        known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
+        axes.plot(
+            [a for a, _ in known],
+            [b for _, b in known],
+            label=label,
+            marker=MARKERS[index % len(MARKERS)],
+            linestyle=STYLES[index % len(STYLES)],
+        )
+    axes.legend(fontsize=7)
+
+
+def _by_doubling(axes: "Axes") -> None:
+    """A logarithmic x axis with plain numbers."""
+    from matplotlib.ticker import ScalarFormatter
+
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+
+
+def _series(rows: Sequence[Row], by: str, x: str, y: str, prefix: str = "") -> dict[str, tuple[list[float], list[Any]]]:
+    """Label -> (x values, y values), a line for each value of `by`."""
+    return {
+        f"{prefix}{value}": ([r[x] for r in rows if r[by] == value], [r.get(y) for r in rows if r[by] == value])
+        for value in dict.fromkeys(r[by] for r in rows)
+    }
+
+
+def decode(report: dict[str, Any]) -> "dict[str, Figure]":
+    """Ratios with their quartiles, a panel for each block size (batch 1, else the smallest batch)."""
+    batch = min(row["batch"] for row in report["rows"])
+    rows = [row for row in report["rows"] if row["batch"] == batch]
+    sizes = list(dict.fromkeys(row["block_size"] for row in rows))
+    lines = len({row["method"] for row in rows})
+    figure, panels = _figure(len(sizes), height=1.0 + 0.27 * lines)
+    for axes, size in zip(panels, sizes, strict=True):
+        shown = [row for row in rows if row["block_size"] == size][::-1]
+        ratios = [row["ratio"] for row in shown]
+        below = [max(0.0, row["ratio"] - row["ratio_low"]) for row in shown]
+        above = [max(0.0, row["ratio_high"] - row["ratio"]) for row in shown]
+        names = [row["method"] for row in shown]
+        axes.barh(names, ratios, xerr=[below, above], color="0.75", edgecolor="black", capsize=2)
+        axes.axvline(1, color="black", linestyle=":")
+        axes.set_title(f"B = {size}, batch {batch}")
+        axes.set_xlabel(f"tokens/s, times {rows[0]['method']}")
+    return {"decode": figure}
+
+
+def ablate(report: dict[str, Any]) -> "dict[str, Figure]":
+    """gamma, draft steps and row budget: ratio and tokens a verify call."""
+    plots = {"gamma": ("gamma", "gamma, tokens"), "draft-steps": ("draft_steps", "draft forwards a round")}
+    plots |= {"budget": ("row_budget", "row budget, rows")}
+    figures = {}
+    for name, (x, label) in plots.items():
+        rows = [row for row in report["sections"].get(name, []) if x in row]
+        if not rows:
+            continue
+        labelled = [row | {"label": f"{row['line']}, B = {row['block_size']}"} for row in rows]
+        figure, (left, right) = _figure(2)
+        _lines(left, _series(labelled, "label", x, "ratio"))
+        _lines(right, _series(labelled, "label", x, "tokens_per_verify"))
+        left.set_ylabel("tokens/s, times vanilla-static")
+        right.set_ylabel("tokens a verify call")
+        for axes in (left, right):
+            axes.set_xlabel(label)
+            if name != "gamma":
+                _by_doubling(axes)
+        figures[f"ablate-{name}"] = figure
+    return figures
+
+
+def approx(report: dict[str, Any]) -> "dict[str, Figure]":
+    """Agreement and distance by step."""
+    rows = [
+        row | {"step": row["part"] + 1, "line": f"{row['drafter']}, B = {row['block_size']}"}
+        for row in report["rows"]
+        if isinstance(row["part"], int)
+    ]
+    figure, (left, right) = _figure(2)
+    _lines(left, _series(rows, "line", "step", "top1"))
+    _lines(right, _series(rows, "line", "step", "total_variation"))
+    left.set_ylabel("top-1 agreement with sequential")
+    right.set_ylabel("total variation")
+    for axes in (left, right):
+        axes.set_xlabel("step in the block")
+    return {"approx": figure}
+
+
+def serve(report: dict[str, Any]) -> "dict[str, Figure]":
+    """Throughput and latency against concurrency."""
+    figure, (left, right) = _figure(2)
+    rows = report["rows"]
+    series = _series(rows, "method", "concurrency", "tokens_per_s")
+    if any(row.get("in_process_tokens_per_s") for row in rows):
+        inside = _series(rows, "method", "concurrency", "in_process_tokens_per_s")
+        series |= {f"{name}, in process": values for name, values in inside.items()}
+    _lines(left, series)
+    _lines(right, _series(rows, "method", "concurrency", "latency_p50_ms"))
+    left.set_ylabel("tokens/s, all clients")
+    right.set_ylabel("latency p50, ms")
+    for axes in (left, right):
+        axes.set_xlabel("requests at a time")
+        _by_doubling(axes)
+    return {"serve": figure}
+
+
+FIGURES = {"decode": decode, "ablate": ablate, "approx": approx, "serve": serve}
+"""Kind of report -> its plots by name."""

@@ -1,0 +1,40 @@
+"""What is asked while measuring: held-out questions of the families, or the prompts of files."""
+
+from pathlib import Path
+
+from simsd.errors import RequestError
+from simsd.eval.datasets import Item, Row, family_item, items, read_rows, recognise
+from simsd.eval.families import FAMILIES
+
+
+def family_items(per_family: int, seed: int = 11) -> list[Item]:
+    """Held-out questions, the families taking turns, so that the first n are a fair sample too."""
+    columns = [family.questions("heldout", per_family, seed) for family in FAMILIES.values()]
+    return [family_item(q, index) for index, row in enumerate(zip(*columns, strict=True)) for q in row]
+
+
+def file_items(paths: list[Path], per_file: int, shots: int | None = None) -> list[Item]:
+    """The first prompts of each file: a data set of `simsd.eval.datasets` (`shots` as there), or lines of prompts.
+
+    A line of prompts has `prompt` or `messages`; nobody knows its answer, so it has no accuracy.
+    """
+    found: list[Item] = []
+    for path in paths:
+        rows = read_rows(path)
+        data_set = recognise(rows[0]) if rows else None
+        if data_set is not None:
+            found += items(data_set, rows, per_file, shots)
+        else:
+            found += [_plain(path, index, row) for index, row in enumerate(rows[:per_file])]
+    if not found:
+        raise RequestError(f"no prompts in {', '.join(map(str, paths))}", "prompts")
+    return found
+
+
+def _plain(path: Path, index: int, row: Row) -> Item:
+    messages = row.get("messages")
+    if messages is None and isinstance(row.get("prompt"), str):
+        messages = [{"role": "user", "content": row["prompt"]}]
+    if not isinstance(messages, list):
+        raise RequestError(f"{path}, row {index}: neither prompt nor messages, nor a data set that is known here")
+    return Item(path.stem, f"{path.stem}/{index}", messages, None)

@@ -1,0 +1,49 @@
+"""A server to measure, in processes of its own."""
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simsd.bench.pair import PairSpec
+from simsd.errors import ConfigError
+
+
+@contextmanager
+def serving(spec: PairSpec, block_size: int, max_running: int) -> Iterator[str]:
+    """`simsd serve` on a free port while the context is open; yields its URL. Without a prefix cache, as in process."""
+    if spec.synthetic:
+        raise ConfigError("a server has no random_weights or synthetic_acceptance; they are for decoding in process")
+    options = {
+        "port": _free_port(),
+        "block-size": block_size,
+        "target": spec.target,
+        "draft": spec.draft,
+        "threads": spec.threads,
+        "device": spec.device,
+        "dtype": spec.dtype,
+        "max-running": max_running,
+        "prefix-cache": "false",
+    }
+    command = [sys.executable, "-m", "simsd.cli.main", "serve"]
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            for line in server.stdout:
+                if found := re.match(r"ready (http://\S+)", line):
+                    yield found.group(1)
+                    break
+            else:
+                raise ConfigError("simsd serve ended before it was ready; its messages are above")
+        finally:
+            server.terminate()
+            server.wait(timeout=60)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,489 @@
+"""What the benchmarks count, on tiny pairs without weights, and that every output says what it is of."""
+
+import json
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from simsd.bench import ablate, approx, serve
+from simsd.bench.approx import Step, compare, drafted_path, summary, wrong_steps
+from simsd.bench.decode import Result, Sample, Setting, measure, untimed_s
+from simsd.bench.methods import METHODS, Protocol, methods
+from simsd.bench.pair import PairSpec
+from simsd.bench.paper import document as paper_document
+from simsd.bench.prompts import family_items, file_items
+from simsd.bench.results import document, finish, save
+from simsd.cli import main as cli
+from simsd.engine import Completion, LocalClient
+from simsd.errors import ConfigError, RequestError
+from simsd.loop import Loop
+from simsd.models.registry import build_model
+from simsd.types import DecodeParams, Stats
+from simsd.worker import Worker
+from tests import oracle
+from tests.unit.checkpoints import Shape, write_checkpoint
+from tests.unit.toy_tokenizer import MASK_ID
+
+TINY = PairSpec(device="cpu", random_weights=("tiny", "tiny"))
+SHORT = Protocol("latency", max_tokens=12, warm_up=1)
+B = 4
+
+
+@pytest.fixture(scope="module")
+def items() -> list[Any]:
+    return [replace(item, check=None) for item in family_items(1)]
+
+
+def completion(tokens: int, **stats: Any) -> Completion:
+    return Completion([1] * tokens, "", "length", Stats(completion_tokens=tokens, **stats))
+
+
+def sample(tokens: int, decode_s: float, right: bool | None = None, **stats: Any) -> Sample:
+    return Sample(["math"], [completion(tokens, **stats)], [right], decode_s, rows=40)
+
+
+def setting(name: str = "x") -> Setting:
+    loop: Any = None
+    return Setting(name, DecodeParams(), loop)
+
+
+def test_the_columns_by_hand() -> None:
+    """Speeds 10, 20, 40 over 5, 10, 5: medians 20 and 5; ratios 2, 2, 8."""
+    facts = {"target_forwards": 4, "draft_forwards": 2, "accepted": 3, "recovered": 1, "bonus": 2}
+    samples = [
+        sample(10, s, right, accept_histogram={3: 1, 0: 1}, **facts)
+        for s, right in ((1, True), (0.5, False), (0.25, True))
+    ]
+    result = Result(setting(), samples, [sample(10, s) for s in (2, 1, 2)])
+    row = result.row(block_size=4)
+    assert row["ratio"] == 4
+    assert (row["ratio_low"], row["ratio_high"]) == (2, 5)
+    assert row["tokens_per_s"] == pytest.approx(30 / 1.75)
+    assert row["block_ms"] == pytest.approx(1000 * 4 * 1.75 / 30)
+    assert row["acceptance"] == 9 / 12
+    assert row["tokens_per_verify"] == 18 / 6
+    assert row["target_forwards_per_token"] == 12 / 30
+    assert row["draft_forwards_per_token"] == 6 / 30
+    assert row["rows_per_target_forward"] == 120 / 12
+    assert (row["accuracy"], row["prompts"]) == (2 / 3, 3)
+    assert result.of("math").row(4) == row
+
+
+def test_empty_answers_have_no_speed() -> None:
+    result = Result(setting(), [sample(0, 0.1), sample(8, 2)], [sample(4, 1), sample(4, 2)])
+    assert result.ratio == 2
+    assert result.ratio_spread == (2, 2)
+    assert result.accuracy is None
+    assert result.acceptance is None
+
+
+@pytest.mark.parametrize("block_size", [4, 8])
+def test_every_method_decodes_and_keeps_its_promise(items: list[Any], block_size: int) -> None:
+    loop = TINY.loop(block_size)
+    named = methods(block_size, SHORT)
+    assert tuple(named) == METHODS
+    results = measure(items[:2], [Setting(name, params, loop) for name, params in named.items()], warm_up=1)
+    texts = {r.setting.name: [c.token_ids for s in r.samples for c in s.completions] for r in results}
+    assert all(len(tokens) == 12 for answers in texts.values() for tokens in answers)
+    assert texts["exact"] == texts["exact-self"] == texts["vanilla-static"]
+    assert texts["exact-sequential"] == texts["vanilla-sequential"]
+    for result in results:
+        assert len(result.samples) == len(result.baseline) == 2
+        assert result.baseline == results[0].samples
+        row = result.row(block_size)
+        assert row["prompts"] == 2
+        assert (row["draft_forwards_per_token"] > 0) == result.setting.params.needs_draft
+        if result.setting.params.routing == "span":  # other policies may never verify
+            assert (row["tokens_per_verify"] is None) == result.setting.name.startswith("vanilla")
+    assert results[0].row(block_size)["ratio"] == 1
+
+
+def test_prompts_decoded_together(items: list[Any]) -> None:
+    loop = TINY.loop(B, batch=2)
+    (result,) = measure(items[:3], [Setting("simsd", methods(B, SHORT)["simsd"], loop)], batch=2, warm_up=0)
+    assert [len(s.completions) for s in result.samples] == [2, 1]
+    for each in result.samples:
+        assert each.decode_s >= max(c.stats.decode_s for c in each.completions) > 0
+
+
+def synthetic(items: list[Any], acceptance: float, method: str, max_tokens: int = 48) -> Result:
+    loop = replace(TINY, acceptance=acceptance).loop(B)
+    named = methods(B, replace(SHORT, max_tokens=max_tokens))
+    chosen = [Setting(name, named[name], loop) for name in ("vanilla-static", method)]
+    vanilla, result = measure(items, chosen, warm_up=0)
+    if method == "simsd-branches" and acceptance == 1:  # the target's own path, so the target's own text
+        assert [s.completions[0].token_ids for s in vanilla.samples] == [
+            s.completions[0].token_ids for s in result.samples
+        ]
+    assert untimed_s(loop) > 0
+    for each in result.samples:
+        assert 0 < each.decode_s < each.completions[0].stats.decode_s
+    assert all(s.decode_s == s.completions[0].stats.decode_s for s in vanilla.samples)
+    return result
+
+
+@pytest.mark.parametrize("method", ["simsd-branches", "exact"])
+def test_synthetic_acceptance_at_its_ends(items: list[Any], method: str) -> None:
+    assert synthetic(items, 1.0, method).acceptance == 1.0
+    assert synthetic(items, 0.0, method).acceptance == 0.0
+
+
+def test_synthetic_acceptance_between(items: list[Any]) -> None:
+    """Judged tokens are independent draws: within four standard deviations."""
+    result = synthetic(items, 0.7, "simsd-branches", max_tokens=96)
+    judged = result.total("accepted") + result.total("recovered")
+    assert judged > 200
+    assert result.acceptance == pytest.approx(0.7, abs=4 * (0.7 * 0.3 / judged) ** 0.5)
+
+
+def test_synthetic_acceptance_is_greedy(items: list[Any]) -> None:
+    loop = replace(TINY, acceptance=0.5).loop(B)
+    warm = Setting("simsd", DecodeParams(temperature=1.0, max_tokens=8), loop)
+    with pytest.raises(BaseException, match="greedy"):
+        measure(items[:1], [warm], warm_up=0)
+
+
+def test_shapes_are_those_of_the_checkpoints() -> None:
+    """Weights of the public models, counted without making them; the paper's names say how many billions."""
+    from simsd.bench.pair import COMMON, SHAPES
+    from simsd.models.config import ModelConfig
+
+    for name, billions in (("sdar-1.7b", 1.7), ("sdar-4b", 4.0), ("sdar-8b", 8.2)):
+        facts = {k: v for k, v in (COMMON | SHAPES[name]).items() if k not in ("architectures", "eos_token_id")}
+        config = ModelConfig(architecture="SDARForCausalLM", block_size=4, eos_token_ids=(2,), **facts)
+        with torch.device("meta"):
+            counted = sum(p.numel() for p in build_model(config).parameters())
+        assert counted == config.parameters
+        assert counted / 1e9 == pytest.approx(billions, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"random_weights": ("tiny", "huge")}, "no shape 'huge'; known: sdar-1.7b"),
+        ({"acceptance": 1.5}, "between 0 and 1; got 1.5"),
+        ({"acceptance": float("nan")}, "between 0 and 1"),
+    ],
+)
+def test_a_pair_that_cannot_be(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        PairSpec(**changes)
+
+
+def one_layer(directory: Path, layers: int) -> Worker:
+    shape = Shape(hidden_size=32, heads=2, kv_heads=1, intermediate_size=48, layers=layers)
+    from simsd.config import WorkerConfig
+
+    return Worker(WorkerConfig(role="target", model=str(write_checkpoint(directory, shape, seed=3)), device="cpu"))
+
+
+def test_one_pass_is_exact_in_one_layer_and_leaks_in_more(tmp_path: Path) -> None:
+    """The two-hop leak needs a second layer (paper.md); slots numbered onward are wrong in any."""
+    known, block = list(range(4, 24)), [7, *[MASK_ID] * 3]
+    for layers, leaks in ((1, False), (3, True)):
+        worker = one_layer(tmp_path / str(layers), layers)
+        steps = compare(worker, known, block, drafted_path(worker, known, block))
+        assert [step.rank for step in steps] == [0, 1, 2]
+        assert (summary(steps)["total_variation"] > 1e-4) == leaks
+        assert not any(step.wrong for step in steps)
+        onward = compare(worker, known, block, drafted_path(worker, known, block), aligned=False)
+        assert summary(onward)["total_variation"] > 0.01
+
+
+def test_sequential_logits_are_the_plain_models(tmp_path: Path) -> None:
+    """A wrong draft is called wrong where the plain model says so, and what comes after is not reached."""
+    worker = one_layer(tmp_path, 2)
+    known, block = list(range(4, 24)), [MASK_ID] * B
+    best = {}
+    for offset in range(B):
+        tokens = known + [11] * offset + [MASK_ID] * (B - offset)
+        logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))
+        logits[:, MASK_ID] = float("-inf")
+        best[offset] = int(logits[len(known) + offset].argmax())
+    steps = compare(worker, known, block, [(offset, 11) for offset in range(B)])
+    assert [step.wrong for step in steps] == [best[offset] != 11 for offset in range(B)]
+    first = next(i for i, step in enumerate(steps) if step.wrong)
+    assert [step.reached for step in steps] == [i <= first for i in range(B)]
+    right = compare(worker, known, block, [(0, best[0])])
+    assert right[0].wrong is False
+
+
+def test_steps_where_the_draft_is_wrong_are_told_apart() -> None:
+    steps = [
+        Step(0, True, 0.0, 0.0, wrong=False, reached=True, accepts=True),
+        Step(1, False, 1.0, 0.5, wrong=True, reached=True, accepts=True),
+        Step(2, True, 0.2, 0.1, wrong=True, reached=False, accepts=False),
+    ]
+    assert wrong_steps(steps) == [steps[1]]
+    assert summary(steps) == {
+        "steps": 3,
+        "top1": 2 / 3,
+        "kl": pytest.approx(0.4),
+        "total_variation": pytest.approx(0.2),
+    }
+    assert summary([])["top1"] is None
+
+
+def test_steps_of_an_answer_cover_its_blocks(items: list[Any]) -> None:
+    loop = TINY.loop(B)
+    prompt = loop.tokenizer.encode_messages(items[0].messages)
+    steps = approx.steps_of(loop, items[0], own_draft=True, max_blocks=2)
+    assert len(steps) in (B - len(prompt) % B, 2 * B - len(prompt) % B)
+    assert not wrong_steps(steps)
+
+
+@pytest.mark.parametrize("block_size", [4, 8])
+@pytest.mark.parametrize("name", ablate.ABLATIONS)
+def test_ablations_change_what_they_say(name: str, block_size: int) -> None:
+    loop: Any = None
+    first, *lines = ablate.settings(name, loop, block_size, SHORT)
+    assert first.name == "vanilla-static"
+    base = methods(block_size, SHORT)
+    assert lines
+    for line in lines:
+        line.params.resolve(block_size)
+        changes = {k: v for k, v in line.facts.items() if k not in ("line", "order")}
+        if "line" in line.facts:
+            assert line.params == replace(base[line.facts["line"]], **changes)
+    assert len({line.name for line in lines}) == len(lines)
+
+
+def test_the_rope_ablation_has_both_position_ids(items: list[Any]) -> None:
+    report = ablate.run(TINY, items[:1], [B], ["rope"], SHORT, lambda _: lambda: None)
+    rows = report["sections"]["rope"]
+    assert [row["method"] for row in rows] == ["vanilla-static", "aligned", "slots numbered onward"]
+    assert rows[2]["kl"] > rows[1]["kl"] >= 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Streams two tokens; remembers bodies and how many requests were in flight. A prompt "fail" is refused."""
+
+    bodies: list[dict[str, Any]]
+    flying, most = 0, 0
+    lock = threading.Lock()
+
+    def do_POST(self) -> None:
+        cls = type(self)
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with cls.lock:
+            cls.bodies.append(body)
+            cls.flying += 1
+            cls.most = max(cls.most, cls.flying)
+        time.sleep(0.02)
+        if body["messages"][0]["content"] == "fail":
+            self.send_error(400, "refused")
+        else:
+            self.send_response(200)
+            self.end_headers()
+            for delta in ({"role": "assistant"}, {"content": "a"}, {"content": "b"}):
+                self.event({"choices": [{"delta": delta}], "usage": None})
+                time.sleep(0.01)
+            self.event({"choices": [], "usage": {"completion_tokens": 2}})
+            self.wfile.write(b"data: [DONE]\n\n")
+        with cls.lock:
+            cls.flying -= 1
+
+    def event(self, chunk: dict[str, Any]) -> None:
+        self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, type[Handler]]]:
+    handler = type("Fresh", (Handler,), {"bodies": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_address[1]}", handler
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+def test_a_sweep_keeps_so_many_clients_busy(items: list[Any]) -> None:
+    asked = items * 4
+    with server() as (url, handler):
+        report = serve.run(
+            PairSpec(), asked, B, ["vanilla-dynamic", "simsd"], [1, 3], Protocol(), url, lambda _: lambda: None
+        )
+    assert handler.most == 3
+    assert [(row["method"], row["concurrency"]) for row in report["rows"]] == [
+        ("vanilla-dynamic", 1),
+        ("simsd", 1),
+        ("vanilla-dynamic", 3),
+        ("simsd", 3),
+    ]
+    assert len(handler.bodies) == 4 * (3 + 16)
+    told = handler.bodies[0]["simsd"]
+    assert told == {"method": "vanilla", "remasking": "dynamic"}  # .9 is the default
+    for row in report["rows"]:
+        assert row["requests"] == 16
+        assert row["tokens_per_s"] == pytest.approx(2 * row["requests_per_s"])
+        assert 20 < row["first_p50_ms"] < row["latency_p50_ms"] <= row["latency_p95_ms"]
+        assert "in_process_tokens_per_s" not in row
+
+
+def test_a_server_that_refuses_is_quoted(items: list[Any]) -> None:
+    bad = replace(items[0], messages=[{"role": "user", "content": "fail"}])
+    with server() as (url, _), pytest.raises(serve.ServerError, match=r"(?s)status 400.*refused"):
+        serve.run(PairSpec(), [bad], B, ["simsd"], [1], Protocol(), url, lambda _: lambda: None)
+
+
+def test_what_cannot_be_asked_over_http_is_refused(items: list[Any]) -> None:
+    named = methods(B, Protocol())
+    for name in serve.HTTP_METHODS:
+        serve.body(items[0], named[name])
+    with pytest.raises(ConfigError, match="drafter cannot be chosen over HTTP"):
+        serve.body(items[0], named["exact-self"])
+    with pytest.raises(ConfigError, match="random_weights"):
+        serve.run(TINY, items, B, ["simsd"], [1], Protocol(), None, lambda _: lambda: None)
+
+
+def test_percentiles_are_of_the_nearest_rank() -> None:
+    assert serve.percentile([1, 2, 3, 4], 0.5) == 2
+    assert serve.percentile(list(range(1, 101)), 0.95) == 95
+    assert serve.percentile([7], 0.95) == 7
+
+
+def test_prompts_come_from_files(tmp_path: Path) -> None:
+    sums = [{"question": f"{i}?", "answer": f"#### {i}"} for i in range(3)]
+    plain = [{"prompt": "Hello"}, {"messages": [{"role": "user", "content": "Hi"}]}]
+    for name, rows in (("sums", sums), ("plain", plain)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = file_items([tmp_path / "sums.jsonl", tmp_path / "plain.jsonl"], 2, shots=1)
+    assert [item.key for item in found] == ["gsm8k/1", "gsm8k/2", "plain/0", "plain/1"]
+    assert [item.check is None for item in found] == [False, False, True, True]
+    assert found[2].messages == [{"role": "user", "content": "Hello"}]
+    (tmp_path / "odd.jsonl").write_text('{"text": 1}\n')
+    with pytest.raises(RequestError, match="row 0: neither prompt nor messages"):
+        file_items([tmp_path / "odd.jsonl"], 2)
+    (tmp_path / "none.jsonl").write_text("\n")
+    with pytest.raises(RequestError, match="no prompts in"):
+        file_items([tmp_path / "none.jsonl"], 2)
+
+
+def reports() -> dict[str, dict[str, Any]]:
+    """One of each kind, made up but for its form."""
+    row = Result(setting("vanilla-static"), [sample(8, 1.0, True, target_forwards=9)], [sample(8, 1.0)]).row
+    lines = [row(b) | {"method": m, "batch": 1} for b in (4, 8) for m in METHODS]
+    gamma = [row(8) | {"method": f"gamma {g}", "line": "simsd", "gamma": g, "tokens_per_verify": g} for g in (1, 2, 8)]
+    rope = [row(4) | {"method": m, "line": "simsd", "kl": kl} for m, kl in (("aligned", 0.1), ("onward", 9.0))]
+    parts = [
+        {"block_size": b, "drafter": d, "part": part, "steps": 3, "top1": 0.9, "kl": 0.1, "total_variation": 0.05}
+        for b in (4, 8)
+        for d in ("self-draft", "draft/target")
+        for part in ("all", *range(b), "draft wrong")
+    ]
+    sweep = [
+        serve.row(m, c, [serve.Answer(0.1, 0.5, 8)], 1.0) | {"in_process_tokens_per_s": 16.0}
+        for c in (1, 8)
+        for m in ("vanilla-static", "simsd")
+    ]
+    sources = [line | {"source": source} for line in lines for source in ("math", "code")]
+    return {
+        "decode": {"kind": "decode", "protocol": "p", "rows": lines, "by_source": sources},
+        "ablate": {"kind": "ablate", "protocol": "p", "sections": {"rope": [row(4), *rope], "gamma": [row(8), *gamma]}},
+        "approx": {"kind": "approx", "rows": parts},
+        "serve": {"kind": "serve", "protocol": "p", "block_size": 4, "url": False, "rows": sweep},
+    }
+
+
+@pytest.mark.parametrize("spec", [PairSpec(), replace(TINY, acceptance=0.9)], ids=["weights", "synthetic"])
+def test_every_report_says_what_it_is_of(tmp_path: Path, spec: PairSpec) -> None:
+    for kind, report in reports().items():
+        whole = finish(report, spec, f"simsd bench {kind}", "4 of math")
+        text = document(whole)
+        for part in (f"`simsd bench {kind}`", whole["machine"]["torch"], whole["machine"]["date"], "4 of math"):
+            assert part in text
+        assert f"commit {whole['machine']['commit']}" in text
+        written = save(whole, tmp_path)
+        assert {path.name for path in written} >= {f"{kind}.json", f"{kind}.md"}
+        for path in written:
+            assert 0 < path.stat().st_size < 100_000, path
+        pictures = [path for path in written if path.suffix == ".svg"]
+        assert pictures
+        for path in pictures:
+            drawn = " ".join(ElementTree.parse(path).getroot().itertext())
+            assert f"commit {whole['machine']['commit']}" in drawn
+            assert any(unit in drawn for unit in ("tokens/s", "total variation"))
+            assert path.name in (tmp_path / f"{kind}.md").read_text()
+            assert ("synthetic acceptance: systems only" in drawn) == spec.synthetic
+        numbers = json.loads((tmp_path / f"{kind}.json").read_text())
+        assert numbers["synthetic"] == spec.synthetic
+        if spec.synthetic:
+            assert "random weights" in text
+            assert "synthetic acceptance 0.9" in text
+            assert "figures are of systems" in text
+            assert "random weights" in numbers["pair"]
+    assert (tmp_path / "paper.md").read_text() == paper_document(
+        *(finish(reports()[k], spec, "", "4 of math") for k in ("decode", "ablate", "approx"))
+    )
+
+
+def test_the_papers_figures_stand_beside_ours() -> None:
+    whole = [finish(reports()[kind], PairSpec(), "x", "4 of math") for kind in ("decode", "ablate", "approx")]
+    text = paper_document(*whole)
+    for figure in ("71.6", "1.38", "81.8", "2.52", "7.120", "0.964", "72.6 (1.45)"):
+        assert figure in text
+    assert "| 8 | SimSD | 81.8 | 2.52 | 0.698 | 8.0 |" in text
+
+
+def bench(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(["bench", *argv])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_the_command_measures_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    numbers, results = tmp_path / "d.json", tmp_path / "results"
+    argv = "decode --n 1 --quick --max-tokens 8 --methods vanilla-static,simsd,exact --random-weights tiny,tiny".split()
+    argv += ["--synthetic-acceptance", "0.9", "--json", str(numbers), "--results", str(results), "--device", "cpu"]
+    code, out, err = bench(capsys, *argv)
+    assert code == 0
+    report = json.loads(numbers.read_text())
+    assert [row["method"] for row in report["rows"]] == ["vanilla-static", "simsd", "exact"]
+    assert all(row["tokens"] == 32 and row["accuracy"] is None for row in report["rows"])
+    assert report["prompts"] == "1 of math, 1 of code, 1 of trivia, 1 of choice"
+    assert "**random weights**" in out
+    assert (results / "decode.md").is_file()
+    assert "B=4, batch 1: 3 methods over 4 prompts" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["decode", "--methods", "magic"], "--methods: unknown 'magic'; known: vanilla-static"),
+        (["ablate", "weather"], "ablate: unknown 'weather'; known: rope, gamma"),
+        (["serve", "--methods", "s2d2-span"], "--methods: unknown 's2d2-span'"),
+        (["serve", "--concurrency", "1,x"], "--concurrency takes positive numbers"),
+        (["decode", "--batches", "0"], "--batches takes positive numbers"),
+        (["decode", "--n", "0"], "--n must be at least 1"),
+        (["decode", "--random-weights", "tiny"], "--random-weights takes DRAFT,TARGET"),
+        (["decode", "--synthetic-acceptance", "2"], "between 0 and 1"),
+        (["all"], "name a --results directory"),
+    ],
+)
+def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], says: str) -> None:
+    code, _, err = bench(capsys, *argv)
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_what_does_the_loop_hold_is_local() -> None:
+    loop = TINY.loop(B)
+    assert isinstance(loop, Loop)
+    assert isinstance(loop.target, LocalClient)
+    assert loop.target.info.vocab_size == 1024
