@@ -32,7 +32,7 @@ from deployments.ingress.replies import (
     TextLogprobs,
     Usage,
 )
-from deployments.ingress.schemas import CompletionRequest, Sampling
+from deployments.ingress.schemas import CompletionRequest, Sampling, StreamOptions
 from deployments.ingress.service import Service
 from deployments.ingress.tokens import TextLogprobWriter, Tokens
 from simsd.errors import InternalError
@@ -77,6 +77,15 @@ class Form(ABC):
     def last(self, outputs: list[Output]) -> Chunk:
         """The chunk of a stream that counts, from the last output of each choice."""
         return self._chunk([], **self._totals(outputs))
+
+    def usage_so_far(self, completion_tokens: int) -> Usage:
+        """While a stream runs: what all choices together have by now, without details."""
+        prompt_tokens = sum(len(request.prompt_ids) for request in self.requests[:: self._n])
+        return Usage(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            total_tokens=prompt_tokens + completion_tokens,
+        )
 
     def _totals(self, outputs: list[Output]) -> dict[str, Any]:
         stats = [_ended(output)[1] for output in outputs]
@@ -228,20 +237,28 @@ async def first_output(outputs: Outputs) -> tuple[int, Output]:
         raise
 
 
-async def events(form: Form, first: tuple[int, Output], outputs: Outputs, include_usage: bool) -> AsyncIterator[str]:
+async def events(form: Form, first: tuple[int, Output], outputs: Outputs, options: StreamOptions) -> AsyncIterator[str]:
     """Server-sent events: role, parts of all choices as they come, usage if asked for, [DONE]; or an error at last."""
     ends: dict[int, Output] = {}
+    completion_tokens = 0
+
+    def event(chunk: Chunk) -> str:
+        if options.continuous_usage_stats:
+            chunk.usage = form.usage_so_far(completion_tokens)
+        return _event(chunk, options.include_usage)
+
     async with aclosing(outputs):
         try:
             for chunk in form.first():
-                yield _event(chunk, include_usage)
+                yield event(chunk)
             async for index, output in _all(first, outputs):
+                completion_tokens += len(output.token_ids)
                 for chunk in form.part(index, output):
-                    yield _event(chunk, include_usage)
+                    yield event(chunk)
                 if output.finish_reason is not None:
                     ends[index] = output
-            if include_usage:
-                yield _event(form.last([ends[index] for index in sorted(ends)]), include_usage)
+            if options.include_usage:
+                yield _event(form.last([ends[index] for index in sorted(ends)]), options.include_usage)
             yield "data: [DONE]\n\n"
         except Exception as error:
             logger.exception("%s: stream of %s failed", request_id.get(), form.requests[0].request_id)

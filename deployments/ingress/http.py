@@ -38,6 +38,7 @@ from deployments.ingress.schemas import (
     CompletionRequest,
     DetokenizeRequest,
     Sampling,
+    StreamOptions,
     TokenizeRequest,
 )
 from deployments.ingress.service import Service
@@ -165,11 +166,12 @@ async def _answer(service: Service, form: Form, body: Sampling, echo_only: bool 
         outputs = prompt_only(outputs)
     if not body.stream:
         return JSONResponse(await whole_answer(form, outputs))
-    include_usage = body.stream_options is not None and body.stream_options.include_usage
     first = await first_output(outputs)
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(
-        events(form, first, outputs, include_usage), media_type="text/event-stream", headers=headers
+        events(form, first, outputs, body.stream_options or StreamOptions()),
+        media_type="text/event-stream",
+        headers=headers,
     )
 
 

@@ -19,11 +19,13 @@ class CompletionTokensDetails(BaseModel):
 
 
 class Usage(BaseModel):
+    """The details are known at the end."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
-    completion_tokens_details: CompletionTokensDetails
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class TopLogprob(BaseModel):
@@ -145,7 +147,10 @@ class Completion(Answer):
 
 
 class Chunk(Answer):
-    """`usage` and counters in `simsd` come in the last chunk, if asked for; rounds in chunks of their own."""
+    """`usage` and counters in `simsd` come in the last chunk, if asked for; rounds in chunks of their own.
+
+    With continuous_usage_stats every chunk has the usage so far.
+    """
 
     usage: Usage | None = None
     simsd: Stats | ChoiceRound | None = None

@@ -160,9 +160,19 @@ class SimSDOptions(Body):
 
 
 class StreamOptions(Body):
+    """continuous_usage_stats is vLLM's; load generators ask for it."""
+
     prefix: ClassVar[str] = "stream_options."
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+    @model_validator(mode="after")
+    def _continuous_is_included(self) -> "StreamOptions":
+        if self.continuous_usage_stats and not self.include_usage:
+            field = f"{self.prefix}continuous_usage_stats"
+            raise RequestError(f"{field} needs include_usage: true", field)
+        return self
 
 
 class Sampling(Body):

@@ -111,6 +111,20 @@ async def test_streamed_chat(client: httpx.AsyncClient, stand_in: StandIn) -> No
     assert stand_in.closed == 1
 
 
+async def test_usage_as_it_grows(client: httpx.AsyncClient, stand_in: StandIn) -> None:
+    """vLLM's continuous_usage_stats, which guidellm always sends."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, usage, done = events_of(await post(client, **HELLO, stream=True, stream_options=options))
+    assert done == "[DONE]"
+    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == [0, 2, 3, 3]
+    assert stand_in.asked is not None
+    assert {chunk["usage"]["prompt_tokens"] for chunk in chunks} == {len(stand_in.asked.prompt_ids)}
+    assert usage["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] == 3
+    alone = {"continuous_usage_stats": True}
+    refused = await post(client, **HELLO, stream=True, stream_options=alone)
+    assert "include_usage" in error_of(refused, 400, "stream_options.continuous_usage_stats")["message"]
+
+
 async def test_streamed_completion(client: httpx.AsyncClient) -> None:
     *chunks, done = events_of(await post(client, TEXT, prompt="Hello", stream=True))
     assert done == "[DONE]"
