@@ -139,15 +139,18 @@ class Result:
 def measure(
     asked: Sequence[Item], settings: Sequence[Setting], batch: int = 1, warm_up: int = 3, tick: Tick = lambda: None
 ) -> list[Result]:
-    """Every prompt by every setting, `batch` of them together; ratios are over the first setting. `tick` as they go."""
+    """Every prompt by every setting, `batch` of them together; ratios are over the first setting. `tick` as they go.
+
+    The settings take turns at being the first to have a prompt.
+    """
     results = [Result(setting) for setting in settings]
     groups = [list(asked[first : first + batch]) for first in range(0, len(asked), batch)]
     for index, group in enumerate([*groups[:warm_up], *groups]):
-        samples = [_sample(setting, group) for setting in settings]
-        for result, sample in zip(results, samples, strict=True):
-            if index >= warm_up:
-                result.samples.append(sample)
-                result.baseline.append(samples[0])
+        first = index % len(settings)
+        samples = {i: _sample(settings[i], group) for i in [*range(first, len(settings)), *range(first)]}
+        for i, result in enumerate(results if index >= warm_up else ()):
+            result.samples.append(samples[i])
+            result.baseline.append(samples[0])
         tick()
     return results
 
