@@ -22,6 +22,8 @@ from simsd.config import WorkerConfig
 from simsd.sequence import Role
 
 REPLICA_CPUS = 0.1
+LOAD_TO_SCALE = 0.75
+"""Requests for each that may run, running and queued, that a coordinator should have on average."""
 SPARE_REQUESTS = 64
 """Calls beyond its queue that a coordinator takes, so that it is the one to refuse them, with a clear error."""
 
@@ -39,22 +41,42 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
     draft = _engines(args, "draft", worker_factory) if args.draft else None
     coordinator = serve.deployment(
         name="Coordinator",
-        num_replicas=args.pairs,
+        **_replicas(args, LOAD_TO_SCALE * args.max_running),
         ray_actor_options={"num_cpus": REPLICA_CPUS},
         max_ongoing_requests=args.max_running + args.max_queued + SPARE_REQUESTS,
         max_constructor_retry_count=3,
         graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=args.drain_s,
         logging_config=logs,
     )(Coordinator)
     ingress = serve.deployment(
         name="Ingress",
         ray_actor_options={"num_cpus": REPLICA_CPUS},
-        max_ongoing_requests=args.pairs * (args.max_running + args.max_queued + SPARE_REQUESTS),
+        max_ongoing_requests=max(args.pairs, args.max_pairs) * (args.max_running + args.max_queued + SPARE_REQUESTS),
         max_constructor_retry_count=3,
         graceful_shutdown_wait_loop_s=0.1,
         logging_config=logs,
     )(Ingress)
     return ingress.bind(args, coordinator.bind(args, target, draft))
+
+
+def _replicas(args: ServeArgs, target_ongoing_requests: float) -> dict[str, Any]:
+    """How many replicas: fixed, or between `pairs` and `max_pairs` by load.
+
+    Coordinators scale on requests, engines on leases: a coordinator that waits for one is a request that is queued. So
+    whole pairs come and go, from one signal.
+    """
+    if args.max_pairs <= args.pairs:
+        return {"num_replicas": args.pairs}
+    scaling = {
+        "min_replicas": args.pairs,
+        "max_replicas": args.max_pairs,
+        "target_ongoing_requests": target_ongoing_requests,
+        "upscale_delay_s": args.upscale_delay_s if target_ongoing_requests > 1 else 0.0,
+        "downscale_delay_s": args.downscale_delay_s,
+        "look_back_period_s": max(1.0, args.upscale_delay_s),
+    }
+    return {"autoscaling_config": scaling}
 
 
 def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
@@ -67,7 +89,7 @@ def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig
     bundles = [rank | {"CPU": REPLICA_CPUS + ENGINE_CPUS}, *[rank] * (config.tensor_parallel - 1)]
     deployment = serve.deployment(
         name=f"{role.capitalize()}Server",
-        num_replicas=args.pairs,
+        **_replicas(args, 1),
         ray_actor_options={"num_cpus": REPLICA_CPUS},
         placement_group_bundles=bundles,
         max_ongoing_requests=1,

@@ -35,7 +35,11 @@ class ServeArgs(Settings):
     )
     tensor_parallel: int = Field(1, ge=1, description="processes, each with a GPU of its own, that share the target")
 
-    pairs: int = Field(1, ge=1, description="how many draft and target pairs serve side by side")
+    pairs: int = Field(1, ge=1, description="how many draft and target pairs serve side by side, or at least")
+    max_pairs: int = Field(0, ge=0, description="pairs at most, by load (0: always as many as pairs)")
+    upscale_delay_s: float = Field(10.0, ge=0, description="how long the load must last before a pair is added")
+    downscale_delay_s: float = Field(300.0, ge=0, description="how long it must be gone before one is taken away")
+    drain_s: float = Field(600.0, gt=0, description="how long a pair that is taken away may finish its requests")
     draft_gpus: float | None = Field(None, ge=0, description="GPUs of a draft, or a share (none: by the device)")
     target_gpus: float | None = Field(None, ge=0, description="GPUs of a target, or a share (none: by the device)")
     max_running: int = Field(16, ge=1, description="requests that decode at the same time, for each pair")
@@ -75,6 +79,8 @@ class ServeArgs(Settings):
 
     @model_validator(mode="after")
     def _checked(self) -> "ServeArgs":
+        if self.max_pairs and self.max_pairs < self.pairs:
+            raise ConfigError(f"max_pairs must be 0 or at least pairs ({self.pairs}); got {self.max_pairs}")
         try:
             self.decode_params()
         except RequestError as error:

@@ -1,6 +1,7 @@
 """One Ray and one application for all tests of this folder that ask for it."""
 
 import contextlib
+import os
 import random
 import socket
 import tempfile
@@ -18,6 +19,10 @@ from simsd.config import SHIPPED
 from simsd.tokenizer import Tokenizer
 
 TIMEOUT_S = 60.0
+AUTOSCALING_INTERVALS = (
+    "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,7 +65,8 @@ def server() -> Iterator[Server]:
 
     args = ServeArgs(target=SHIPPED, draft=SHIPPED, served_model_name="tiny")
     port, grpc_port = free_port(), free_port()
-    with local_ray(args.engines):
+    os.environ |= dict.fromkeys(AUTOSCALING_INTERVALS, "0.5")
+    with local_ray(3 * args.engines):  # some tests start a second application beside this one
         deploy(build_app(args), "127.0.0.1", port, grpc_port=grpc_port)
         yield Server(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", args)
 
