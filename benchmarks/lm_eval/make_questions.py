@@ -1,0 +1,43 @@
+"""Writes the questions of this folder's tasks: held-out ones of the families that the shipped pair is trained on.
+
+python benchmarks/lm_eval/make_questions.py
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from simsd.eval.families import FAMILIES
+
+COUNT = 20
+HERE = Path(__file__).parent
+
+
+def math_rows() -> list[dict[str, Any]]:
+    """The answer is what stands behind ####."""
+    questions = FAMILIES["math"].questions("heldout", COUNT)
+    return [{"question": one.prompt, "answer": re.findall(r"#### (-?\d+)", one.answer)[0]} for one in questions]
+
+
+def choice_rows() -> list[dict[str, Any]]:
+    """Every option as the sentence that would answer with it. Sums are left out: their answers have a line of work."""
+    questions = [one for one in FAMILIES["choice"].questions("heldout", 3 * COUNT) if "\n" not in one.answer][:COUNT]
+    return [
+        {
+            "question": one.prompt,
+            "choices": [f"The answer is {option}." for option in one.options],
+            "right": one.options.index(one.accepted),
+        }
+        for one in questions
+    ]
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    assert len(rows) == COUNT
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    (HERE / "math.jsonl").write_text(lines(math_rows()), encoding="utf-8")
+    (HERE / "choice.jsonl").write_text(lines(choice_rows()), encoding="utf-8")
