@@ -1,5 +1,7 @@
-"""For all tests: one thread for torch, so that two processes of tests share two cores, and as its default is not tuned for
-matrices of this size anyway. Set before anything imports torch, and inherited by what tests start."""
+"""One thread for torch in all tests: processes of tests share two cores, and its default is not made for small matrices.
+
+Set before anything imports torch, and inherited by what tests start.
+"""
 
 import os
 
