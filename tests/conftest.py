@@ -1,4 +1,4 @@
-"""One thread for torch in all tests: processes of tests share two cores, and its default is not made for small matrices.
+"""One thread for torch in all tests: processes share two cores, and its default is not made for small matrices.
 
 Set before anything imports torch, and inherited by what tests start.
 """
