@@ -36,7 +36,7 @@ serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it
 	@exec $(BIN)/simsd serve $(ARGS)
 
 test: lint types ## Lint, types, tests
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format
 	$(BIN)/ruff check

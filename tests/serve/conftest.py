@@ -26,12 +26,15 @@ AUTOSCALING_INTERVALS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the cluster is marked `serve`, and runs in one process of several; all else goes file by file."""
+    """What uses the cluster is marked `serve`.
+
+    This folder's tests have limits in seconds, which a busy machine may miss: a failure counts if it repeats.
+    """
     for item in items:
-        shared = "server" in getattr(item, "fixturenames", ())
-        if shared:
+        if "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.serve)
-        item.add_marker(pytest.mark.xdist_group("serve" if shared else item.path.stem))
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def free_port() -> int:
