@@ -151,7 +151,7 @@ def random_body(rng: Random, way: dict[str, Any]) -> dict[str, Any]:
     options |= {"remasking": rng.choice(get_args(Remasking)), "routing_score": rng.choice(get_args(RoutingScore))}
     body: dict[str, Any] = {"simsd": options | way, "max_tokens": rng.randint(1, 24), "seed": rng.randrange(10**6)}
     body |= {"temperature": rng.choice([0, 0.7, 1, 2]), "top_p": rng.choice([1, 0.9]), "top_k": rng.choice([0, 50])}
-    body |= {"ignore_eos": rng.random() < 0.5, "n": rng.choice([1, 1, 2]), "min_p": rng.choice([0, 0.01])}
+    body |= {"ignore_eos": rng.random() < 0.5, "n": rng.choice([1, 1, 1, 2]), "min_p": rng.choice([0, 0.01])}
     body["min_tokens"] = rng.choice([0, rng.randint(0, body["max_tokens"])])
     if rng.random() < 0.5:
         body["stop"] = rng.sample(["e", " is", "\n", "####", "the answer", "1", "?"], rng.randint(1, 4))
@@ -221,7 +221,7 @@ async def test_characters_split_over_tokens(client: httpx.AsyncClient, tokenizer
     ids = tokenizer.encode(character)
     assert len(ids) == len(character.encode()), "a token for each byte"
     body: dict[str, Any] = FRANCE | {"logit_bias": {str(token): 100 for token in ids}, "temperature": 5, "seed": 1}
-    body |= {"n": 6, "max_tokens": 24, "logprobs": True}
+    body |= {"n": 4, "max_tokens": 20, "logprobs": True}
     bodies = [body | {"simsd": way} for way in ONE_OF_EACH]
     answers = await both(client, bodies)
     stopped = await both(client, [asked | {"stop": character} for asked in bodies])
@@ -239,12 +239,13 @@ async def test_characters_split_over_tokens(client: httpx.AsyncClient, tokenizer
     assert any("\ufffd" in text for text in texts)
 
 
-LONG: dict[str, Any] = FRANCE | {"temperature": 1, "seed": 2, "max_tokens": 400, "ignore_eos": True}
+LONG: dict[str, Any] = FRANCE | {"temperature": 1, "seed": 2, "max_tokens": 400, "min_tokens": 400}
+"""Text to the end: with ignore_eos alone it would go on with ends of turn, which have none."""
 
 
 async def test_a_slow_reader_does_not_hold_up_others(server: Server, client: httpx.AsyncClient) -> None:
     """Nothing is read from the middle of a long stream for two seconds, through a small window; others are answered."""
-    body = LONG | {"logprobs": True, "top_logprobs": 20}
+    body = LONG | {"max_tokens": 250, "min_tokens": 250, "logprobs": True, "top_logprobs": 20}
     asked = body | {"stream": True, "stream_options": {"include_usage": True}, "simsd": {"events": True}}
     window = httpx.AsyncHTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])
     slow = httpx.AsyncClient(base_url=server.url, transport=window, timeout=TIMEOUT_S)
@@ -307,7 +308,7 @@ async def test_leaving_before_the_first_token(client: httpx.AsyncClient, stream:
 @pytest.mark.parametrize("in_a_block", [True, False], ids=["in a block", "between blocks"])
 async def test_leaving(client: httpx.AsyncClient, in_a_block: bool) -> None:
     """All methods at once, and one that stays: its answer is whole."""
-    stays = asyncio.create_task(streamed(client, LONG | {"max_tokens": 100}))
+    stays = asyncio.create_task(streamed(client, LONG | {"max_tokens": 100, "min_tokens": 100}))
     await asyncio.gather(*(leave(client, way | {"gamma": 2}, in_a_block) for way in ONE_OF_EACH))
     assert (await stays).completion_tokens == 100
     await freed(client)
