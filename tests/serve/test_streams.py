@@ -164,6 +164,7 @@ def random_body(rng: Random, way: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.slow
 async def test_streamed_is_not_streamed(client: httpx.AsyncClient) -> None:
     rng = Random(3)
     bodies = [random_body(rng, WAYS[index % len(WAYS)]) for index in range(REQUESTS)]
