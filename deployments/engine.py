@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -23,6 +22,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from simsd.config import WorkerConfig
+from simsd.ports import free_port
 from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
 
 ENGINE_CPUS = 0.4
@@ -146,7 +146,7 @@ class EngineServer:
         self._followers: list[ActorHandle[Any]] = []
         lives: list[Any] = []
         if config.tensor_parallel > 1:
-            address = f"{ray.util.get_node_ip_address()}:{_free_port()}"
+            address = f"{ray.util.get_node_ip_address()}:{free_port()}"
             worker_factory = partial(make_leader, address=address)
             for rank in range(1, config.tensor_parallel):
                 follower: Any = ray.remote(Follower).options(**_placement(gpus, rank)).remote()
@@ -201,13 +201,6 @@ def _placement(gpus: float, bundle: int) -> dict[str, Any]:
         ray.util.get_current_placement_group(), placement_group_bundle_index=bundle
     )
     return {"num_cpus": ENGINE_CPUS, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": group}
-
-
-def _free_port() -> int:
-    """A port of this node that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 async def _ended(call: Any) -> None:

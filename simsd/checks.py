@@ -32,6 +32,7 @@ def check_startup(draft_config: WorkerConfig | None, target_config: WorkerConfig
 def _check_worker(config: WorkerConfig) -> WorkerInfo:
     directory = resolve_model(config.model, config.role)
     shape = load_model_config(directory, config.model)
+    shape.share(config.tensor_parallel)  # or `ConfigError`
     check_weights(directory, shape)
     check_device(config)
     return describe(config, directory, shape)

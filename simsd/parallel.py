@@ -7,7 +7,6 @@ itself. Workers never decide, so ranks that see the same calls hold the same pag
 import atexit
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from simsd.config import WorkerConfig
 from simsd.errors import InternalError
+from simsd.ports import free_port
 from simsd.types import PageUse, Proposals, Verdicts, Work
 from simsd.worker import Worker
 
@@ -148,13 +148,6 @@ class LocalRanks(LeadingWorker):
 def on_rank(config: WorkerConfig, rank: int) -> WorkerConfig:
     """The settings of one rank on a machine that all of them share: "cuda" becomes a GPU for each."""
     return config.model_copy(update={"device": f"cuda:{rank}"}) if config.device == "cuda" else config
-
-
-def free_port() -> int:
-    """A port that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 def main() -> None:

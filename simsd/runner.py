@@ -2,7 +2,7 @@
 
 eager: shapes are those of the batch. graph: shapes are rounded up to buckets, each with buffers that are filled before
 every forward; on CUDA the forward of a bucket is captured once and replayed, elsewhere it is the same code without the
-capture. compile: as graph, by torch.compile, which takes some ten seconds for each bucket when it is first met.
+capture. compile: as graph, by torch.compile, which takes its time for each bucket when it is first met.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """A server to measure, in processes of its own."""
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 
 from simsd.bench.pair import PairSpec
 from simsd.errors import ConfigError
+from simsd.ports import free_port
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def serving(spec: PairSpec, block_size: int, max_running: int) -> Iterator[str]:
     if spec.synthetic:
         raise ConfigError("a server has no random_weights or synthetic_acceptance; they are for decoding in process")
     options = {
-        "port": _free_port(),
+        "port": free_port(),
         "block-size": block_size,
         "target": spec.target,
         "draft": spec.draft,
@@ -41,9 +41,3 @@ def serving(spec: PairSpec, block_size: int, max_running: int) -> Iterator[str]:
         finally:
             server.terminate()
             server.wait(timeout=60)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simsd.eval.datasets import Item
 
 EPILOG = """examples:
-  simsd bench all --results docs/results          everything, half an hour on two cores; with --quick, three minutes
+  simsd bench all --results docs/results          everything; with --quick, a few prompts only
   simsd bench decode --methods vanilla-static,simsd,exact --block-sizes 4,8 --n 10
   simsd bench decode --prompts gsm8k.jsonl --shots 4 --protocol latency --json decode.json
   simsd bench ablate rope gamma --results out
@@ -36,7 +36,7 @@ WHAT = {
 }
 QUICK: dict[str, int] = {"n": 1, "ablate_n": 1, "approx_n": 1, "serve_n": 4}
 FULL: dict[str, int] = {"n": 20, "ablate_n": 5, "approx_n": 6, "serve_n": 16}
-"""Prompts a family or file, unless --n says otherwise; sized for half an hour on two cores."""
+"""Prompts a family or file, unless --n says otherwise."""
 QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
 
 Note = Callable[[str], Callable[[], object]]

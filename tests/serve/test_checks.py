@@ -138,3 +138,10 @@ def test_a_device_that_is_not_there() -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="device 'cuda' is not available"):
         check(device="cuda")
+
+
+def test_heads_that_cannot_be_shared() -> None:
+    with pytest.raises(
+        ConfigError, match="tensor_parallel 3: the model's num_attention_heads 8 cannot be shared equally"
+    ):
+        check_startup(None, WorkerConfig(role="target", model=SHIPPED, tensor_parallel=3))
