@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # pip shows its progress to a person, and keeps quiet in a log.
-# Modules are compiled when they are first imported: most of what is installed never is.
-INSTALL := $(BIN)/python -m pip install --no-compile $(if $(CI),--quiet) --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install $(if $(CI),--quiet) --constraint constraints.txt
 # Arguments for the command behind a target: make serve ARGS="--port 9000", make test ARGS="-k text".
 ARGS ?=
+
+# Where this is set (many container images do), each of the cluster's processes compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test lint types format protos bench train-pair clean
