@@ -67,6 +67,8 @@ class ServeArgs(Settings):
 
     lease_timeout_s: float = Field(900.0, gt=0, description="how long a coordinator waits for a model's process")
     forward_timeout_s: float = Field(300.0, gt=0, description="an engine that is busy for longer is replaced")
+    request_timeout_s: float = Field(0.0, ge=0, description="longest time for an answer; then status 504 (0: any)")
+    max_requests_per_key: int = Field(0, ge=0, description="requests of one API key at a time; then 429 (0: any)")
     max_body_bytes: int = Field(4 * 2**20, ge=1024, description="largest request body; more gets status 413")
 
     @model_validator(mode="before")

@@ -12,6 +12,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from simsd.config import LoopConfig
@@ -122,6 +123,8 @@ class Loop:
                     return
         finally:
             sequence.cancelled = True
+            with suppress(ValueError):
+                self.waiting.remove(sequence)  # at once: the next round may be long in coming
             self._wake.set()
 
     def load(self) -> tuple[int, int]:

@@ -215,17 +215,10 @@ async def prompt_only(outputs: Outputs) -> Outputs:
 
 
 async def whole_answer(form: Form, outputs: Outputs) -> dict[str, Any]:
-    """Wait for the end; the body of an answer that is not streamed."""
-    joined = [Output([], "") for _ in form.requests]
+    """Wait for the end; the body of an answer that is not streamed. `outputs` has all of each choice in one."""
     async with aclosing(outputs):
-        async for index, output in outputs:
-            whole = joined[index]
-            whole.token_ids += output.token_ids
-            whole.text += output.text
-            whole.logprobs += output.logprobs
-            whole.prompt_logprobs += output.prompt_logprobs
-            whole.finish_reason, whole.stats = output.finish_reason, output.stats
-    return form.whole(joined).model_dump()
+        choices = {index: output async for index, output in outputs}
+    return form.whole([choices[index] for index in sorted(choices)]).model_dump()
 
 
 async def first_output(outputs: Outputs) -> tuple[int, Output]:

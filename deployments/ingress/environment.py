@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from deployments.args import ServeArgs
 from deployments.ingress.errors import UnauthorizedError
 from simsd.errors import ConfigError
 
@@ -39,10 +40,13 @@ class ApiKeys:
     def __bool__(self) -> bool:
         return bool(self.keys)
 
-    def check(self, authorization: str | None) -> None:
-        """`UnauthorizedError` unless the header holds one of the keys. It takes as long whichever it is."""
+    def check(self, authorization: str | None) -> int | None:
+        """Which of the keys the header holds, None if there are none; `UnauthorizedError` for any other.
+
+        It takes as long whichever it is.
+        """
         if not self.keys:
-            return
+            return None
         scheme, _, given = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not given.strip():
             raise UnauthorizedError("this server needs an API key: send the header `Authorization: Bearer KEY`")
@@ -50,6 +54,15 @@ class ApiKeys:
         matches = [hmac.compare_digest(key, known) for known in self.keys]  # all of them, whichever is right
         if not any(matches):
             raise UnauthorizedError("the API key is not one of this server's")
+        return matches.index(True)
+
+
+def keys_of(args: ServeArgs, environment: Mapping[str, str]) -> ApiKeys:
+    """As `ApiKeys.from_environment`; `ConfigError` also for a limit of each key where there are none."""
+    keys = ApiKeys.from_environment(environment)
+    if args.max_requests_per_key and not keys:
+        raise ConfigError(f"max_requests_per_key needs keys: set {KEYS} or {KEYS_FILE}")
+    return keys
 
 
 def ignores_unknown_fields(environment: Mapping[str, str]) -> bool:

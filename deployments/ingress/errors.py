@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from simsd.errors import ContextLengthError, QueueFullError, RequestError, SimSDError, WorkerLostError
 
 UNAVAILABLE_RETRY_S = 5
+KEY_RETRY_S = 1
 MAX_SHOWN_CHARS = 60
 
 
@@ -25,6 +26,29 @@ class BodyTooLargeError(SimSDError):
 
 class UnauthorizedError(SimSDError):
     """The server asks for a key, and the request has none that it knows (401)."""
+
+
+class KeyLimitError(SimSDError):
+    """A key has as many requests under way as it may have (429)."""
+
+
+class DeadlineError(SimSDError):
+    """The answer was not there in the time that the client or the server allows (504)."""
+
+
+class CoordinatorLostError(SimSDError):
+    """A request's coordinator died; another one would give the same answer from its beginning (503)."""
+
+
+UNAVAILABLE = (
+    CoordinatorLostError,
+    WorkerLostError,
+    RayActorError,
+    BackPressureError,
+    DeploymentUnavailableError,
+    TimeoutError,
+)
+"""What passes: somebody else, or the same a little later, can answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +88,12 @@ def to_api_error(error: Exception) -> ApiError:
         case QueueFullError():
             headers = {"Retry-After": str(max(1, round(error.retry_after_s)))}
             return ApiError(429, str(error), "rate_limit_error", code="queue_full", headers=headers)
-        case WorkerLostError() | RayActorError() | BackPressureError() | DeploymentUnavailableError() | TimeoutError():
+        case KeyLimitError():
+            headers = {"Retry-After": str(KEY_RETRY_S)}
+            return ApiError(429, str(error), "rate_limit_error", code="rate_limit_exceeded", headers=headers)
+        case DeadlineError():
+            return ApiError(504, str(error), "server_error", code="deadline_exceeded")
+        case _ if isinstance(error, UNAVAILABLE):
             message = "the model is not available at the moment; try again"
             headers = {"Retry-After": str(UNAVAILABLE_RETRY_S)}
             return ApiError(503, message, "server_error", code="unavailable", headers=headers)

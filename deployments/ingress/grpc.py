@@ -20,7 +20,7 @@ from ray.serve.grpc_util import RayServegRPCContext
 from starlette.exceptions import HTTPException
 
 from deployments.ingress.context import accept_id, request_id
-from deployments.ingress.environment import ApiKeys, ignores_unknown_fields
+from deployments.ingress.environment import ignores_unknown_fields, keys_of
 from deployments.ingress.errors import ApiError, to_api_error
 from deployments.ingress.messages import (
     Answers,
@@ -31,7 +31,7 @@ from deployments.ingress.messages import (
     tokenize_body,
 )
 from deployments.ingress.schemas import ChatRequest
-from deployments.ingress.service import Service
+from deployments.ingress.service import ANYONE, Caller, Service
 from simsd.errors import RequestError
 from simsd.types import Request
 from simsd_client.v1 import simsd_pb2
@@ -49,6 +49,7 @@ CODES = {
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 """gRPC's codes for HTTP's; all others are INTERNAL."""
 DOMAIN = "simsd.v1"
@@ -79,15 +80,15 @@ class GrpcMethods:
     def __init__(self, service: Service) -> None:
         """`ConfigError` if the environment's settings are wrong."""
         self._service = service
-        self._keys = ApiKeys.from_environment(os.environ)
+        self._keys = keys_of(service.args, os.environ)
         self._lenient = ignores_unknown_fields(os.environ)
 
     async def Generate(self, message: bytes, grpc_context: RayServegRPCContext) -> simsd_pb2.GenerateResponse:
         response = simsd_pb2.GenerateResponse()
         with Call(grpc_context) as call:
             request = self._request(self._read(call, simsd_pb2.GenerateRequest, message))
-            async with aclosing(self._service.backend.generate(request)) as outputs:
-                response = self._answers(request).whole([output async for output in outputs])
+            async with aclosing(self._service.outputs([request], call.caller, whole=True)) as outputs:
+                response = self._answers(request).whole([output async for _, output in outputs])
         return response
 
     async def GenerateStream(
@@ -97,8 +98,8 @@ class GrpcMethods:
             asked = self._read(call, simsd_pb2.GenerateStreamRequest, message)
             request = self._request(asked.request, stream=True, events=asked.events)
             answers = self._answers(request)
-            async with aclosing(self._service.backend.generate(request)) as outputs:
-                async for output in outputs:
+            async with aclosing(self._service.outputs([request], call.caller)) as outputs:
+                async for _, output in outputs:
                     yield answers.part(output)
             return
         yield simsd_pb2.GenerateStreamResponse()  # the status' details travel with it
@@ -155,7 +156,7 @@ class GrpcMethods:
 
     def _read(self, call: "Call", kind: type[MessageT], message: bytes) -> MessageT:
         """The message of a call that needs a key."""
-        self._keys.check(call.authorization)
+        call.caller = Caller(self._keys.check(call.authorization))
         return self._read_open(kind, message)
 
     def _read_open(self, kind: type[MessageT], message: bytes) -> MessageT:
@@ -188,6 +189,7 @@ class Call:
     def __init__(self, context: RayServegRPCContext) -> None:
         sent = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
         self.authorization = sent.get("authorization")
+        self.caller = ANYONE
         self._context, self._id = context, accept_id(sent.get(REQUEST_ID_KEY))
 
     def __enter__(self) -> Self:

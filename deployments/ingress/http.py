@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import time
 from typing import TypeVar
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from deployments.ingress.answers import ChatForm, Form, TextForm, events, first_output, prompt_only, whole_answer
-from deployments.ingress.environment import ApiKeys, ignores_unknown_fields
+from deployments.ingress.environment import ApiKeys, ignores_unknown_fields, keys_of
 from deployments.ingress.errors import BodyTooLargeError, from_validation
 from deployments.ingress.middleware import RequestContext, logged
 from deployments.ingress.openapi import GENERATION, REFUSALS, UNAUTHORIZED, UNAVAILABLE, DescribedApp, gives, takes
@@ -41,11 +42,13 @@ from deployments.ingress.schemas import (
     StreamOptions,
     TokenizeRequest,
 )
-from deployments.ingress.service import Service
+from deployments.ingress.service import Caller, Service
 from simsd import __version__
 from simsd.errors import RequestError, SimSDError
 
 HEALTH_TIMEOUT_S = 5.0
+TIMEOUT_HEADER = "x-request-timeout"
+"""Seconds that the client will wait for the end of the answer."""
 
 BodyT = TypeVar("BodyT", bound=Body)
 
@@ -61,7 +64,7 @@ def build_http(service: Service, proxy_returns_id: bool = False) -> DescribedApp
         app.add_exception_handler(kind, _on_error)
     _add_open_routes(app, service)
     add_page(app)
-    keys = ApiKeys.from_environment(os.environ)
+    keys = keys_of(service.args, os.environ)
     app.include_router(_api(service, keys, ignores_unknown_fields(os.environ)))
     return app
 
@@ -85,7 +88,7 @@ def _api(service: Service, keys: ApiKeys, ignore_unknown: bool) -> APIRouter:
     bearer = Security(HTTPBearer(auto_error=False, description="one of the server's keys"))  # says so in the schema
 
     async def check_key(request: HttpRequest) -> None:
-        keys.check(request.headers.get("authorization"))
+        request.state.key = keys.check(request.headers.get("authorization"))
 
     api = APIRouter(dependencies=[bearer, Security(check_key)] if keys else [], responses=UNAUTHORIZED if keys else {})
     card = service.card
@@ -110,7 +113,7 @@ def _api(service: Service, keys: ApiKeys, ignore_unknown: bool) -> APIRouter:
     )
     async def chat(request: HttpRequest) -> Response:
         body = await read(request, ChatRequest)
-        return await _answer(service, ChatForm(service, service.chat(body), body), body)
+        return await _answer(service, ChatForm(service, service.chat(body), body), body, caller_of(request))
 
     @api.post(
         "/v1/completions",
@@ -120,7 +123,7 @@ def _api(service: Service, keys: ApiKeys, ignore_unknown: bool) -> APIRouter:
     async def completions(request: HttpRequest) -> Response:
         body = await read(request, CompletionRequest)
         form = TextForm(service, service.completion(body), body)
-        return await _answer(service, form, body, echo_only=body.max_tokens == 0)
+        return await _answer(service, form, body, caller_of(request), echo_only=body.max_tokens == 0)
 
     @api.post("/tokenize", openapi_extra=takes(TokenizeRequest), responses=REFUSALS)
     async def tokenize(request: HttpRequest) -> Tokenized:
@@ -160,8 +163,22 @@ async def read_body(request: HttpRequest, schema: type[BodyT], limit: int, ignor
         raise from_validation(error) from error
 
 
-async def _answer(service: Service, form: Form, body: Sampling, echo_only: bool = False) -> Response:
-    outputs = service.outputs(form.requests)
+def caller_of(request: HttpRequest) -> Caller:
+    """By its key and its headers; `RequestError` if the time that it will wait is none."""
+    given = request.headers.get(TIMEOUT_HEADER)
+    timeout_s = None
+    if given is not None:
+        try:
+            timeout_s = float(given)
+        except ValueError:
+            timeout_s = math.nan
+        if not 0 < timeout_s < math.inf:
+            raise RequestError(f"{TIMEOUT_HEADER} must be a number of seconds above 0; got {given!r}", TIMEOUT_HEADER)
+    return Caller(getattr(request.state, "key", None), timeout_s)
+
+
+async def _answer(service: Service, form: Form, body: Sampling, caller: Caller, echo_only: bool = False) -> Response:
+    outputs = service.outputs(form.requests, caller, whole=not body.stream)
     if echo_only:
         outputs = prompt_only(outputs)
     if not body.stream:

@@ -23,9 +23,13 @@ REFUSALS: Responses = {
     413: {"model": ErrorBody, "description": "the body is too large"},
 }
 GENERATION: Responses = REFUSALS | {
-    429: {"model": ErrorBody, "description": "the queue is full; Retry-After says when to try again"},
+    429: {
+        "model": ErrorBody,
+        "description": "the queue is full, or the key at its limit; Retry-After says when",
+    },
     500: {"model": ErrorBody, "description": "a fault of the server"},
     **UNAVAILABLE,
+    504: {"model": ErrorBody, "description": "no answer in the time that the client or the server allows"},
 }
 UNAUTHORIZED: Responses = {401: {"model": ErrorBody, "description": "no key, or not one of the server's"}}
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
+from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
+from deployments.ingress.errors import CoordinatorLostError
 from deployments.ingress.grpc import GrpcMethods
 from deployments.ingress.http import build_http
 from deployments.ingress.service import Service
@@ -33,6 +35,8 @@ class Coordinators:
                 if isinstance(item, SimSDError):
                     raise item
                 yield item
+        except RayActorError as error:
+            raise CoordinatorLostError(f"the coordinator of {request.request_id} is gone") from error
         finally:
             stream.cancel()  # does nothing to a stream that has ended
 

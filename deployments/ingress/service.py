@@ -2,14 +2,15 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 from deployments.args import ServeArgs
 from deployments.coordinator import ModelCard
-from deployments.ingress.errors import ModelNotFoundError
+from deployments.ingress.errors import CoordinatorLostError, DeadlineError, KeyLimitError, ModelNotFoundError
 from deployments.ingress.schemas import (
     ChatRequest,
     CompletionRequest,
@@ -23,17 +24,32 @@ from simsd.errors import RequestError
 from simsd.tokenizer import Tokenizer
 from simsd.types import DecodeParams, Output, Request
 
+T = TypeVar("T")
+
 SEEDS = 2**64
+LOSSES = 2
+"""Coordinators that one answer may lose before it is given up."""
 
 
 class Backend(Protocol):
     """Who answers: the coordinators, or a stand-in in tests."""
 
     def generate(self, request: Request) -> AsyncGenerator[Output, None]:
-        """Raises what `simsd.loop.Loop.generate` raises; closing it frees what the request holds."""
+        """Raises what `simsd.loop.Loop.generate` raises, and `CoordinatorLostError`; closing frees what it holds."""
 
     async def load(self) -> tuple[int, int]:
         """(running, waiting) requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: which of the server's keys, if it has any, and the seconds that it will wait (None: any time)."""
+
+    key: int | None = None
+    timeout_s: float | None = None
+
+
+ANYONE = Caller()
 
 
 class Service:
@@ -44,6 +60,7 @@ class Service:
 
     def __init__(self, args: ServeArgs, card: ModelCard, tokenizer: Tokenizer, backend: Backend) -> None:
         self.args, self.card, self.tokenizer, self.backend = args, card, tokenizer, backend
+        self._under_way: Counter[int] = Counter()
 
     def chat(self, body: ChatRequest) -> list[Request]:
         """A request for each choice; the first one's id is the answer's."""
@@ -75,16 +92,20 @@ class Service:
         if name not in (None, self.card.name):
             raise ModelNotFoundError(f"model {name!r} is not served here; this is {self.card.name!r}")
 
-    async def outputs(self, requests: list[Request]) -> AsyncGenerator[tuple[int, Output], None]:
-        """Outputs of all requests as they come, each with its request's index.
+    async def outputs(
+        self, requests: list[Request], caller: Caller = ANYONE, whole: bool = False
+    ) -> AsyncGenerator[tuple[int, Output], None]:
+        """Outputs of all requests as they come, or one for each with all of it; each with its request's index.
 
-        The first error ends it. Closing it, or an error, cancels every request that still runs.
+        The first error ends it: the backend's, `KeyLimitError`, or `DeadlineError` when the time is over, wherever the
+        requests are by then. Closing it, or an error, cancels every request that still runs.
         """
+        deadline = _Deadline(caller.timeout_s, self.args.request_timeout_s)
         queue: asyncio.Queue[tuple[int, Output] | BaseException | None] = asyncio.Queue()
 
         async def pump(index: int, request: Request) -> None:
             try:
-                async with aclosing(self.backend.generate(request)) as outputs:
+                async with aclosing(self._answer(request, whole)) as outputs:
                     async for output in outputs:
                         queue.put_nowait((index, output))
                 queue.put_nowait(None)
@@ -92,21 +113,59 @@ class Service:
                 queue.put_nowait(error)
                 raise
 
-        pumps = [asyncio.create_task(pump(*numbered)) for numbered in enumerate(requests)]
-        running = len(pumps)
+        with self._counted(caller.key):
+            pumps = [asyncio.create_task(pump(*numbered)) for numbered in enumerate(requests)]
+            running = len(pumps)
+            try:
+                while running:
+                    item = await deadline.bound(queue.get())
+                    if isinstance(item, BaseException):
+                        raise item
+                    if item is None:
+                        running -= 1
+                    else:
+                        yield item
+            finally:
+                for task in pumps:
+                    task.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _answer(self, request: Request, whole: bool) -> AsyncGenerator[Output, None]:
+        """The request's outputs as they come, or all of them in one.
+
+        A coordinator that is lost before anything was handed out costs time only: another one says the same.
+        """
+        for left in reversed(range(1 + LOSSES)):
+            all_of_it, begun = Output([], ""), False
+            try:
+                async with aclosing(self.backend.generate(request)) as outputs:
+                    async for output in outputs:
+                        if whole:
+                            _append(all_of_it, output)
+                        else:
+                            begun = True
+                            yield output
+                if whole:
+                    yield all_of_it
+                return
+            except CoordinatorLostError:
+                if begun or not left:
+                    raise
+
+    @contextmanager
+    def _counted(self, key: int | None) -> Iterator[None]:
+        """One request of the key, as long as the context is open; `KeyLimitError` if it has as many as it may have."""
+        limit = self.args.max_requests_per_key
+        if key is None or not limit:
+            yield
+            return
+        if self._under_way[key] >= limit:
+            raise KeyLimitError(f"this key has {limit} requests under way; the server allows it no more at a time")
+        self._under_way[key] += 1
         try:
-            while running:
-                item = await queue.get()
-                if isinstance(item, BaseException):
-                    raise item
-                if item is None:
-                    running -= 1
-                else:
-                    yield item
+            yield
         finally:
-            for task in pumps:
-                task.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            self._under_way[key] -= 1
 
     def _encode_messages(
         self, messages: list[Message], variables: dict[str, Any] | None, add_generation_prompt: bool = True
@@ -152,6 +211,31 @@ class Service:
         if params.temperature > 0 and "seed" not in asked:
             params = replace(params, seed=secrets.randbits(63))
         return params
+
+
+class _Deadline:
+    """When the shortest of some limits is over, from now on; limits are in seconds, 0 and None mean no end."""
+
+    def __init__(self, *limits_s: float | None) -> None:
+        self._limit_s = min((limit_s for limit_s in limits_s if limit_s), default=None)
+        self._at = asyncio.get_running_loop().time() + self._limit_s if self._limit_s else None
+
+    async def bound(self, awaited: Awaitable[T]) -> T:
+        """`DeadlineError` if it takes longer."""
+        try:
+            async with asyncio.timeout_at(self._at):
+                return await awaited
+        except TimeoutError as error:
+            raise DeadlineError(f"the answer was not there within {self._limit_s:g} s") from error
+
+
+def _append(whole: Output, output: Output) -> None:
+    """Add what became visible next; the last output's end is the whole's."""
+    whole.token_ids += output.token_ids
+    whole.text += output.text
+    whole.logprobs += output.logprobs
+    whole.prompt_logprobs += output.prompt_logprobs
+    whole.finish_reason, whole.stats = output.finish_reason, output.stats
 
 
 def _seed(params: DecodeParams, choice: int) -> int:

@@ -93,6 +93,21 @@ def test_a_client_that_goes_away_while_waiting_is_forgotten(pair: Pair) -> None:
     assert started(recorder.rounds) == ["a", "b"]
 
 
+def test_who_leaves_the_queue_is_gone_before_the_next_round(pair: Pair) -> None:
+    """A round may be long in coming, while a lost worker is replaced: no rounds are made here at all."""
+    loop = pair.loop(pair.worker("target"), pair.worker("draft"), max_running=1, max_queued=1)
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(collect(loop, request(name, 6))) for name in ("a", "late")]
+        await settled(lambda: loop.load() == (1, 1))
+        tasks[1].cancel()
+        await asyncio.gather(tasks[1], return_exceptions=True)
+        assert loop.load() == (1, 0)
+        tasks[0].cancel()
+
+    asyncio.run(run())
+
+
 @dataclass
 class Fate:
     """When one worker dies: in its n-th call, before it did anything, or after the work but before the answer."""
