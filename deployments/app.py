@@ -22,6 +22,8 @@ from simsd.config import WorkerConfig
 from simsd.sequence import Role
 
 REPLICA_CPUS = 0.1
+HEALTH_CHECK_S = 1.0
+"""How often Serve looks after each replica: what died is replaced that soon."""
 LOAD_TO_SCALE = 0.75
 """Requests for each that may run, running and queued, that a coordinator should have on average."""
 SPARE_REQUESTS = 64
@@ -35,29 +37,33 @@ def build_app(args: ServeArgs) -> Application:
 
 def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
     """`build_app` with the worker class as an argument. `worker_factory` runs in the engines' processes."""
-    logs = logging_config()
     tracing.enabled()  # so that what is missing for it is told here
     target = _engines(args, "target", worker_factory)
     draft = _engines(args, "draft", worker_factory) if args.draft else None
     coordinator = serve.deployment(
         name="Coordinator",
         **_replicas(args, LOAD_TO_SCALE * args.max_running),
-        ray_actor_options={"num_cpus": REPLICA_CPUS},
+        **_front(args),
         max_ongoing_requests=args.max_running + args.max_queued + SPARE_REQUESTS,
-        max_constructor_retry_count=3,
-        graceful_shutdown_wait_loop_s=0.1,
-        graceful_shutdown_timeout_s=args.drain_s,
-        logging_config=logs,
     )(Coordinator)
     ingress = serve.deployment(
         name="Ingress",
-        ray_actor_options={"num_cpus": REPLICA_CPUS},
+        **_front(args),
         max_ongoing_requests=max(args.pairs, args.max_pairs) * (args.max_running + args.max_queued + SPARE_REQUESTS),
-        max_constructor_retry_count=3,
-        graceful_shutdown_wait_loop_s=0.1,
-        logging_config=logs,
     )(Ingress)
     return ingress.bind(args, coordinator.bind(args, target, draft))
+
+
+def _front(args: ServeArgs) -> dict[str, Any]:
+    """What ingress and coordinators have in common: small, soon replaced, and let go only when their streams are."""
+    return {
+        "ray_actor_options": {"num_cpus": REPLICA_CPUS},
+        "max_constructor_retry_count": 3,
+        "health_check_period_s": HEALTH_CHECK_S,
+        "graceful_shutdown_wait_loop_s": 0.1,
+        "graceful_shutdown_timeout_s": args.drain_s,
+        "logging_config": logging_config(),
+    }
 
 
 def _replicas(args: ServeArgs, target_ongoing_requests: float) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig
         placement_group_bundles=bundles,
         max_ongoing_requests=1,
         max_constructor_retry_count=3,
-        health_check_period_s=1.0,
+        health_check_period_s=HEALTH_CHECK_S,
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=5.0,
     )(EngineServer)

@@ -1,26 +1,31 @@
 """The coordinator: one draft and one target engine on lease, and the block loop over them."""
 
 import asyncio
+import logging
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
-from deployments.lease import EngineClient, take_lease
+from deployments.lease import EngineClient, take_lease, take_pair
 from deployments.logs import join_serve, log_end
 from deployments.metrics import Exporter, RequestRecord
 from deployments.tracing import Carrier, LoopTracing, Tracing
 from simsd.checkpoint import resolve_model
-from simsd.errors import SimSDError
+from simsd.errors import SimSDError, WorkerLostError
 from simsd.loop import Loop
 from simsd.pair import check_pair
 from simsd.sequence import Role
 from simsd.tokenizer import Tokenizer
 from simsd.types import Output, PageUse, Request
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,7 @@ class Coordinator:
         self._servers: dict[Role, DeploymentHandle[Any]] = {"target": target}
         if draft is not None:
             self._servers["draft"] = draft
-        clients = await asyncio.gather(*(self._lease(role) for role in self._servers))
-        self._clients = dict(zip(self._servers, clients, strict=True))
+        self._clients = await take_pair({role: partial(self._lease, role) for role in self._servers})
         mask_token_id = self._clients["target"].info.mask_token_id
         tokenizer = Tokenizer.load(resolve_model(args.target, "target"), mask_token_id)
         self._loop = Loop(
@@ -116,9 +120,17 @@ class Coordinator:
         return await take_lease(self._servers[role], role, holder, self._args.lease_timeout_s)
 
     async def _replace(self, role: Role) -> EngineClient:
-        """Another engine in place of a lost one."""
+        """Another engine in place of a lost one.
+
+        Where there is none in all that time this process ends. That gives the pair's other engine to somebody whom it
+        makes whole, and its requests to other coordinators.
+        """
         self._clients[role].end()
-        client = await self._lease(role)
+        try:
+            client = await self._lease(role)
+        except WorkerLostError as error:
+            logger.error("%s; this coordinator gives up", error)
+            os._exit(1)
         self._clients[role] = client
         if "draft" in self._clients:
             check_pair(self._clients["draft"].info, self._clients["target"].info)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ray import ObjectRef
@@ -17,6 +18,10 @@ from simsd.sequence import Role
 from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
 
 RETRY_S = 0.2
+HOLD_S = 10.0
+"""How long an engine is held while the other of the pair stays away."""
+APART_S = 2.0
+"""For how long it is given back then: longer than a router waits before it looks again for a free replica (0.5 s)."""
 
 
 class EngineClient:
@@ -64,6 +69,35 @@ class EngineClient:
             return cause if isinstance(cause, SimSDError) else InternalError(f"in an engine: {cause!r}")
         # The proposals were lost on their way: their owner or node is gone.
         return WorkerLostError(f"the draft's proposals are gone: {type(error).__name__}", "draft")
+
+
+async def take_pair(leases: Mapping[Role, Callable[[], Awaitable[EngineClient]]]) -> dict[Role, EngineClient]:
+    """One engine of each role, asked for at the same time, so that both kinds are scaled up at once.
+
+    One that is held while the other stays away may be what a running coordinator lacks: where engines are few, each
+    would wait for the other without end. So it is given back for a while, and asked for again.
+    """
+    asked = {role: asyncio.ensure_future(lease()) for role, lease in leases.items()}
+    try:
+        while True:
+            await asyncio.wait(asked.values(), return_when=asyncio.FIRST_COMPLETED)
+            _, missing = await asyncio.wait(asked.values(), timeout=HOLD_S)
+            if not missing:
+                return {role: task.result() for role, task in asked.items()}
+            for role, task in asked.items():
+                if task.done():
+                    task.result().end()
+                    asked[role] = asyncio.ensure_future(_later(leases[role]))
+    except BaseException:
+        for task in asked.values():
+            if not task.cancel() and task.exception() is None:
+                task.result().end()
+        raise
+
+
+async def _later(lease: Callable[[], Awaitable[EngineClient]]) -> EngineClient:
+    await asyncio.sleep(APART_S)
+    return await lease()
 
 
 async def take_lease(
