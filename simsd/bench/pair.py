@@ -68,7 +68,10 @@ COMMON = {
 
 @dataclass(frozen=True)
 class PairSpec:
-    """What is measured. `random_weights` are the names of two SHAPES, draft and target, in place of checkpoints."""
+    """What is measured. `random_weights` are the names of two SHAPES, draft and target, in place of checkpoints.
+
+    `runner` is how forwards are launched (simsd/runner.py).
+    """
 
     target: str = SHIPPED
     draft: str = SHIPPED
@@ -77,6 +80,7 @@ class PairSpec:
     dtype: str = "auto"
     random_weights: tuple[str, str] | None = None
     acceptance: float | None = None
+    runner: str = "eager"
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.random_weights or () if name not in SHAPES]
@@ -97,6 +101,8 @@ class PairSpec:
             text = f"**random weights** in the shapes of {target} (target) and {draft} (draft), no checkpoint"
         else:
             text = f"target `{self.target}`, draft `{self.draft}`"
+        if self.runner != "eager":
+            text += f", runner {self.runner}"
         if self.acceptance is not None:
             text += (
                 f"; **synthetic acceptance {self.acceptance}**: the draft's forwards run, and propose the target's own "
@@ -110,7 +116,7 @@ class PairSpec:
         Without a prefix cache: each setting works through its prompts itself, whoever had them before.
         """
         shared = {"block_size": block_size, "threads": self.threads, "device": self.device, "dtype": self.dtype}
-        shared |= {"prefix_cache": False}
+        shared |= {"prefix_cache": False, "runner": self.runner}
         with tempfile.TemporaryDirectory() as directory:
             models = {"target": self.target, "draft": self.draft}
             load: Load = load_model

@@ -160,5 +160,48 @@ def serve(report: dict[str, Any]) -> "dict[str, Figure]":
     return {"serve": figure}
 
 
-FIGURES = {"decode": decode, "ablate": ablate, "approx": approx, "serve": serve}
+def speed(report: dict[str, Any]) -> "dict[str, Figure]":
+    """Against concurrency and context as lines; over the floor as bars."""
+    sections, figures = report["sections"], {}
+    if rows := sections.get("floor"):
+        figures["speed-floor"] = _floor(rows)
+    if rows := sections.get("concurrency"):
+        figure, (left, right) = _figure(2)
+        _lines(left, _series(rows, "method", "concurrency", "tokens_per_s"))
+        _lines(right, _series(rows, "method", "concurrency", "over_vanilla"))
+        left.set_ylabel("tokens/s, all sequences")
+        right.set_ylabel("tokens/s, times vanilla-static")
+        for axes in (left, right):
+            axes.set_xlabel("sequences at a time")
+            _by_doubling(axes)
+        figures["speed-concurrency"] = figure
+    if rows := sections.get("context"):
+        figure, (left, right) = _figure(2)
+        series = _series(rows, "method", "context", "target_ms", "target, ")
+        _lines(left, series | _series([r for r in rows if "draft_ms" in r], "method", "context", "draft_ms", "draft, "))
+        _lines(right, _series(rows, "method", "context", "round_ms"))
+        left.set_ylabel("ms a forward")
+        right.set_ylabel("ms a round")
+        for axes in (left, right):
+            axes.set_xlabel("context, tokens")
+            axes.set_ylim(bottom=0)
+            _by_doubling(axes)
+        figures["speed-context"] = figure
+    return figures
+
+
+def _floor(rows: list[Row]) -> "Figure":
+    batches = list(dict.fromkeys(row["batch"] for row in rows))
+    figure, panels = _figure(len(batches), height=1.2 + 0.27 * len(rows) / len(batches))
+    for axes, batch in zip(panels, batches, strict=True):
+        shown = [row for row in rows if row["batch"] == batch][::-1]
+        names = [f"{row['method']}, {row['runner']}" for row in shown]
+        axes.barh(names, [row["ratio"] for row in shown], color="0.75", edgecolor="black")
+        axes.axvline(1, color="black", linestyle=":")
+        axes.set_title(f"batch {batch}")
+        axes.set_xlabel("decode time, times its matrix products alone")
+    return figure
+
+
+FIGURES = {"decode": decode, "ablate": ablate, "approx": approx, "serve": serve, "speed": speed}
 """Kind of report -> its plots by name."""

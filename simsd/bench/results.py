@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from simsd.bench import markdown, speed_tables
 from simsd.bench.facts import machine
-from simsd.bench.markdown import DOCUMENTS
 from simsd.bench.pair import PairSpec
 
 PAPER_NEEDS = ("decode", "ablate", "approx")
@@ -23,7 +23,8 @@ def finish(report: dict[str, Any], spec: PairSpec, command: str, prompts: str) -
 
 
 def document(report: dict[str, Any]) -> str:
-    return DOCUMENTS[report["kind"]](report)
+    documents = markdown.DOCUMENTS | {"speed": speed_tables.document}
+    return documents[report["kind"]](report)
 
 
 def save(report: dict[str, Any], directory: Path) -> list[Path]:

@@ -24,6 +24,7 @@ def serving(spec: PairSpec, block_size: int, max_running: int) -> Iterator[str]:
         "threads": spec.threads,
         "device": spec.device,
         "dtype": spec.dtype,
+        "runner": spec.runner,
         "max-running": max_running,
         "prefix-cache": "false",
     }

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from simsd.config import SHIPPED
+from simsd.config import SHIPPED, WorkerConfig
 from simsd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ EPILOG = """examples:
   simsd bench decode --prompts gsm8k.jsonl --shots 4 --protocol latency --json decode.json
   simsd bench ablate rope gamma --results out
   simsd bench approx
+  simsd bench speed baseline floor --compile
   simsd bench serve --url http://127.0.0.1:8000 --concurrency 1,8,32
   simsd bench decode --random-weights sdar-1.7b,sdar-8b --synthetic-acceptance 0.9 --device cuda --batches 1,8,32
 """
@@ -31,12 +32,15 @@ WHAT = {
     "decode": "methods over prompts: speed, acceptance, forwards, accuracy",
     "ablate": "one thing changed at a time",
     "approx": "one-pass paired logits against sequential ones",
+    "speed": "the code against plain transformers, its arithmetic floor, concurrency, context, adaptive drafting",
     "serve": "concurrency sweep over HTTP",
     "all": "all of them, into --results",
 }
-QUICK: dict[str, int] = {"n": 1, "ablate_n": 1, "approx_n": 1, "serve_n": 4}
-FULL: dict[str, int] = {"n": 20, "ablate_n": 5, "approx_n": 6, "serve_n": 16}
+FULL = {"decode": 20, "ablate": 4, "approx": 6, "speed": 4, "serve": 16}
 """Prompts a family or file, unless --n says otherwise."""
+QUICK = {"decode": 4, "ablate": 2, "approx": 2, "speed": 4, "serve": 16}
+"""Prompts in all with --quick, unless --n says otherwise."""
+RUNNERS = get_args(WorkerConfig.model_fields["runner"].annotation)
 QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
 
 Note = Callable[[str], Callable[[], object]]
@@ -56,6 +60,10 @@ def add_parser(subparsers: Any) -> None:
         _add_common(kind)
         if name == "ablate":
             kind.add_argument("names", nargs="*", metavar="NAME", help="rope, gamma, layout, ... (default: all)")
+        if name == "speed":
+            kind.add_argument("names", nargs="*", metavar="NAME", help="baseline, floor, ... (default: all)")
+        if name in ("speed", "all"):
+            kind.add_argument("--compile", action="store_true", help="the floor with torch.compile too: takes minutes")
         if name in ("decode", "serve"):
             kind.add_argument("--methods", metavar="A,B", help="some methods, the first is what ratios compare with")
         if name == "decode":
@@ -88,6 +96,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads (default 1)")
     parser.add_argument("--device", default="auto", help="default: cuda if there is one")
     parser.add_argument("--dtype", default="auto", help="default: bfloat16 on a GPU, else float32")
+    parser.add_argument("--runner", choices=RUNNERS, default="eager", help="how forwards are launched (default eager)")
     parser.add_argument(
         "--random-weights", metavar="DRAFT,TARGET", help="shapes without weights: sdar-1.7b, sdar-4b, sdar-8b, tiny"
     )
@@ -99,7 +108,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simsd.bench.results import document, finish, save
 
-    kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "serve"]
+    kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "speed", "serve"]
     if args.what == "all" and (not args.results or args.json):
         raise ConfigError("bench all writes several reports: name a --results directory, and no --json")
     spec = _spec(args)
@@ -124,17 +133,27 @@ def _spec(args: argparse.Namespace) -> "PairSpec":
     shapes = tuple(args.random_weights.split(",")) if args.random_weights else None
     if shapes is not None and len(shapes) != 2:
         raise ConfigError(f"--random-weights takes DRAFT,TARGET; got {args.random_weights!r}")
-    return PairSpec(args.target, args.draft, args.threads, args.device, args.dtype, shapes, args.synthetic_acceptance)
+    return PairSpec(
+        args.target,
+        args.draft,
+        args.threads,
+        args.device,
+        args.dtype,
+        shapes,
+        args.synthetic_acceptance,
+        args.runner,
+    )
 
 
 def _asked(args: argparse.Namespace, kind: str) -> "list[Item]":
     from simsd.bench.prompts import family_items, file_items
 
-    sizes = QUICK if args.quick else FULL
-    n = args.n if args.n is not None else sizes["n" if kind == "decode" else f"{kind}_n"]
+    n = args.n if args.n is not None else FULL[kind]
     if n < 1:
         raise ConfigError(f"--n must be at least 1; got {n}")
     found = file_items(args.prompts, n, args.shots) if args.prompts else family_items(n)
+    if args.quick and args.n is None:
+        found = found[: QUICK[kind]]
     # Whether an answer is right says nothing where nothing was learnt.
     return [dataclasses.replace(item, check=None) for item in found] if args.random_weights else found
 
@@ -177,7 +196,18 @@ def _serve(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note
     return serve.run(spec, asked, _block_sizes(args)[0], names, levels, _protocol(args, spec), url, note)
 
 
-MEASURE = {"decode": _decode, "ablate": _ablate, "approx": _approx, "serve": _serve}
+def _speed(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
+    from simsd.bench import speed
+    from simsd.bench.rounds import QUICK as QUICK_SIZES
+    from simsd.bench.rounds import Sizes
+
+    given = ",".join(getattr(args, "names", ())) or None
+    names = _names("speed", given, speed.MEASUREMENTS, speed.MEASUREMENTS)
+    sizes = QUICK_SIZES if args.quick else Sizes()
+    return speed.run(spec, asked, _block_sizes(args), names, sizes, args.compile, note)
+
+
+MEASURE = {"decode": _decode, "ablate": _ablate, "approx": _approx, "speed": _speed, "serve": _serve}
 
 
 def _protocol(args: argparse.Namespace, spec: "PairSpec") -> Any:
