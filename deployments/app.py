@@ -26,6 +26,8 @@ HEALTH_CHECK_S = 1.0
 """How often Serve looks after each replica: what died is replaced that soon."""
 LOAD_TO_SCALE = 0.75
 """Requests for each that may run, running and queued, that a coordinator should have on average."""
+LOOK_BACK_S = 11.0
+"""Over at least so long load is averaged: Serve wants more than the 10 s of its own default for reporting it."""
 SPARE_REQUESTS = 64
 """Calls beyond its queue that a coordinator takes, so that it is the one to refuse them, with a clear error."""
 
@@ -49,7 +51,7 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
     ingress = serve.deployment(
         name="Ingress",
         **_front(args),
-        max_ongoing_requests=max(args.pairs, args.max_pairs) * (args.max_running + args.max_queued + SPARE_REQUESTS),
+        max_ongoing_requests=args.most_pairs * (args.max_running + args.max_queued + SPARE_REQUESTS),
     )(Ingress)
     return ingress.bind(args, coordinator.bind(args, target, draft))
 
@@ -72,7 +74,7 @@ def _replicas(args: ServeArgs, target_ongoing_requests: float) -> dict[str, Any]
     Coordinators scale on requests, engines on leases: a coordinator that waits for one is a request that is queued. So
     whole pairs come and go, from one signal.
     """
-    if args.max_pairs <= args.pairs:
+    if args.most_pairs == args.pairs:
         return {"num_replicas": args.pairs}
     scaling = {
         "min_replicas": args.pairs,
@@ -80,7 +82,7 @@ def _replicas(args: ServeArgs, target_ongoing_requests: float) -> dict[str, Any]
         "target_ongoing_requests": target_ongoing_requests,
         "upscale_delay_s": args.upscale_delay_s if target_ongoing_requests > 1 else 0.0,
         "downscale_delay_s": args.downscale_delay_s,
-        "look_back_period_s": max(1.0, args.upscale_delay_s),
+        "look_back_period_s": max(LOOK_BACK_S, args.upscale_delay_s),
     }
     return {"autoscaling_config": scaling}
 

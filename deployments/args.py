@@ -118,9 +118,14 @@ class ServeArgs(Settings):
         return told if told is not None else float(self.device.startswith("cuda"))
 
     @property
+    def most_pairs(self) -> int:
+        """Pairs at the highest load."""
+        return max(self.pairs, self.max_pairs)
+
+    @property
     def engines(self) -> int:
-        """Engine processes of the whole application."""
-        return self.pairs * (self.tensor_parallel + bool(self.draft))
+        """Engine processes of the whole application, at the highest load."""
+        return self.most_pairs * (self.tensor_parallel + bool(self.draft))
 
     @property
     def model_name(self) -> str:

@@ -40,6 +40,9 @@ ENVIRONMENT = {
     # On SIGTERM Ray would first drain its node, for clients that have another node to go to.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    # How often load is reported to what adds pairs; by itself each 10 s.
+    "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     # Ray's own limit is 2 GB. The ingress has the limit that counts, max_body_bytes; this one protects the proxy.
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
 }

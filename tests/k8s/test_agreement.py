@@ -43,7 +43,7 @@ def replicas(config: ServeConfig, name: str) -> int:
     for deployment in config.schema.applications[0].deployments:
         if deployment.name == name and isinstance(deployment.autoscaling_config, dict):
             return int(deployment.autoscaling_config["max_replicas"])
-    return 1 if name == "Ingress" else config.args.pairs
+    return 1 if name == "Ingress" else config.args.most_pairs
 
 
 @each_overlay
@@ -189,13 +189,12 @@ def test_models_are_fetched_where_the_arguments_look_for_them(overlay: str) -> N
 @each_overlay
 def test_streams_may_end_before_anything_is_killed(overlay: str) -> None:
     """Serve stops a replica, Ray drains a node, Kubernetes stops a pod, KubeRay a cluster: each waits longer."""
-    found = {each.name: each for each in config_of(overlay).schema.applications[0].deployments}
-    streams = {found[name].graceful_shutdown_timeout_s for name in ("Ingress", "Coordinator")}
+    streams = config_of(overlay).args.drain_s
     for worker in ray_pods(overlay)[1:]:
         drain = float(environment(worker["spec"]["containers"][0])["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
-        assert max(streams) < drain < worker["spec"]["terminationGracePeriodSeconds"]
+        assert streams < drain < worker["spec"]["terminationGracePeriodSeconds"]
     spec = ray_service(overlay)["spec"]
-    assert spec["rayClusterDeletionDelaySeconds"] > max(streams)
+    assert spec["rayClusterDeletionDelaySeconds"] > streams
     assert spec["upgradeStrategy"] == {"type": "NewCluster"}
 
 
@@ -205,8 +204,7 @@ def test_all_replicas_find_room(overlay: str) -> None:
     config = config_of(overlay)
     (group,) = cluster(overlay)["workerGroupSpecs"]
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    pairs = replicas(config, "Coordinator")
-    assert pairs == replicas(config, "TargetServer") == replicas(config, "DraftServer")
+    pairs = config.args.most_pairs
     engines = 2 * pairs * (app.REPLICA_CPUS + engine.ENGINE_CPUS)
     cpus = engines + app.REPLICA_CPUS * (pairs + replicas(config, "Ingress"))
     assert cpus <= group["maxReplicas"] * int(limits["cpu"])
@@ -221,14 +219,12 @@ def test_autoscaling() -> None:
     assert spec["enableInTreeAutoscaling"] is True
     assert spec["autoscalerOptions"]["version"] == "v2"
     assert spec["workerGroupSpecs"][0]["template"]["spec"]["restartPolicy"] == "Never"
-    found = {each.name: each for each in config_of("gpu-autoscale").schema.applications[0].deployments}
-    for name in ("TargetServer", "DraftServer"):
-        assert found[name].max_ongoing_requests == 1, "a lease is exclusive"
-        assert found[name].autoscaling_config["target_ongoing_requests"] == 1
-    args = config_of("gpu-autoscale").args
-    assert found["Coordinator"].autoscaling_config["target_ongoing_requests"] <= args.max_running
-    most = found["Coordinator"].autoscaling_config["max_replicas"] * (args.max_running + args.max_queued)
-    assert found["Ingress"].max_ongoing_requests * found["Ingress"].autoscaling_config["max_replicas"] >= most
+    config = config_of("gpu-autoscale")
+    assert config.args.max_pairs > config.args.pairs
+    [ingress] = config.schema.applications[0].deployments
+    assert ingress.name == "Ingress", "the others scale by max_pairs, and only so"
+    most = config.args.max_pairs * (config.args.max_running + config.args.max_queued)
+    assert ingress.max_ongoing_requests * ingress.autoscaling_config["max_replicas"] >= most
     assert all("enableInTreeAutoscaling" not in cluster(overlay) for overlay in ("cpu-demo", "gpu-pair"))
 
 
