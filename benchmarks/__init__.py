@@ -1,0 +1,1 @@
+"""Long runs that need a cluster: `python -m benchmarks.soak`."""
