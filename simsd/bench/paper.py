@@ -3,40 +3,16 @@
 from typing import Any
 
 from simsd.bench.markdown import Column, Row, column, interval, number, table
+from simsd.bench.published import (
+    FAMILY_OF,
+    GRAPH,
+    PUBLISHED_GAMMA,
+    PUBLISHED_ROPE,
+    PUBLISHED_SPEED,
+    PUBLISHED_TOP1,
+)
+from simsd.bench.trends import trends
 
-FAMILY_OF = {"GSM8K": "math", "TriviaQA": "trivia", "MBPP": "code", "MMLU": "choice"}
-"""The paper's data sets, and which of our families is of the kind."""
-PUBLISHED_SPEED: dict[int, list[tuple[str, tuple[float, ...], float, float | None]]] = {
-    4: [
-        ("vanilla, TP=2, no CUDA graph", (10.0, 11.4, 11.4, 5.59), 9.6, 0.696),
-        ("vanilla + CUDA graph", (50.1, 50.5, 50.7, 56.04), 51.8, 0.696),
-        ("S2D2", (54.8, 28.3, 47.7, 32.3), 40.8, None),
-        ("SimSD", (72.6, 73.3, 72.2, 68.4), 71.6, 0.713),
-    ],
-    8: [
-        ("vanilla, TP=2, no CUDA graph", (15.3, 20.4, 18.7, 6.21), 15.2, 0.681),
-        ("vanilla + CUDA graph", (30.9, 31.9, 30.4, 36.8), 32.5, 0.681),
-        ("S2D2", (57.6, 30.0, 50.2, 28.0), 41.5, None),
-        ("SimSD", (74.1, 88.3, 80.4, 84.4), 81.8, 0.698),
-    ],
-}
-"""B -> (system, tokens/s on each of FAMILY_OF, their mean, mean accuracy); SDAR-1.7B drafts for SDAR-8B."""
-GRAPH = 1
-"""Index of the paper's fair baseline."""
-PUBLISHED_ROPE = [
-    {"line": "aligned", "accuracy": 0.84, "acceptance": 0.902, "block": 3.61, "kl": None},
-    {"line": "not aligned", "accuracy": 0.0, "acceptance": 0.718, "block": 2.87, "kl": 7.12},
-]
-"""GSM8K, B = 4; `block` is accepted tokens a block."""
-PUBLISHED_GAMMA = [
-    {"gamma": 3, "accuracy": 0.50, "tokens_per_s": 55.1, "acceptance": 0.834, "block": 4.54, "block_ms": 90},
-    {"gamma": 4, "accuracy": 0.54, "tokens_per_s": 74.4, "acceptance": 0.887, "block": 4.93, "block_ms": 71},
-    {"gamma": 6, "accuracy": 0.70, "tokens_per_s": 62.9, "acceptance": 0.933, "block": 5.31, "block_ms": 89},
-    {"gamma": 8, "accuracy": 0.82, "tokens_per_s": 58.7, "acceptance": 0.964, "block": 6.18, "block_ms": 109},
-]
-"""GSM8K, B = 8."""
-PUBLISHED_TOP1 = {"self-draft": 0.975, "draft/target": 0.94}
-"""Top-1 agreement of one pass with sequential denoising, at least."""
 OURS = {"vanilla + CUDA graph": "vanilla-static", "S2D2": "s2d2-span", "SimSD": "simsd-steps"}
 OURS_BESIDE = {"vanilla-dynamic": "vanilla, dynamic .9", "simsd": "SimSD, one draft forward", "exact": "exact"}
 
@@ -53,6 +29,12 @@ def document(decode: dict[str, Any], ablate: dict[str, Any], approx: dict[str, A
         "graphs; against its own graph baseline SimSD is 1.38 times as fast (B = 4) and 2.5 times (B = 8), and that is "
         "the ratio to compare ours with: all our lines share one runner. Where each figure of ours comes from: "
         "[decode.md](decode.md), [ablate.md](ablate.md), [approx.md](approx.md).",
+        "",
+        "## Trends",
+        "",
+        "What the paper finds, and whether ours goes the same way.",
+        "",
+        *table(TREND_COLUMNS, trends(decode, ablate, approx)),
         "",
         "## Throughput",
         "",
@@ -71,6 +53,13 @@ def document(decode: dict[str, Any], ablate: dict[str, Any], approx: dict[str, A
     return "\n".join(lines)
 
 
+TREND_COLUMNS: tuple[Column, ...] = (
+    column("trend", "trend"),
+    column("paper", "paper"),
+    column("ours", "ours"),
+    column("same", "same"),
+    column("why not", "remark"),
+)
 SPEED_COLUMNS: tuple[Column, ...] = (
     column("B", "block_size"),
     column("system", "system"),
