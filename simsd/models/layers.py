@@ -36,19 +36,20 @@ class RMSNorm(nn.Module):
 
 
 def rope_table(positions: int, head_dim: int, theta: float) -> Tensor:
-    """[positions, 2, head_dim] float32: cosines and sines, each half repeated (the rotate-half convention)."""
+    """[positions, 2, head_dim] float32: cosines and sines for the rotate-half convention.
+
+    The sines of the first half are negated, so that `apply_rope` need not negate half of every x.
+    """
     inverse_frequency = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     angles = torch.outer(torch.arange(positions, dtype=torch.float32), inverse_frequency)
-    angles = torch.cat((angles, angles), dim=-1)
-    return torch.stack((angles.cos(), angles.sin()), dim=1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)), dim=1)
 
 
 def apply_rope(x: Tensor, rope: Tensor) -> Tensor:
     """x [N, H, D] rotated by rope [N, 2, D]; computed in rope's dtype, returned in x's."""
     cos, sin = rope[:, :1], rope[:, 1:]
-    half = x.shape[-1] // 2
-    rotated = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return (x * cos + rotated * sin).to(x.dtype)
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -56,7 +57,7 @@ class Attention(nn.Module):
 
     def __init__(self, layer: int, hidden: int, heads: int, kv_heads: int, head_dim: int, eps: float) -> None:
         super().__init__()
-        self.layer, self.heads, self.kv_heads, self.head_dim = layer, heads, kv_heads, head_dim
+        self.layer, self.heads, self.kv_heads, self.head_dim, self.eps = layer, heads, kv_heads, head_dim, eps
         self.qkv_proj = nn.Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=False)
         self.o_proj = SharedLinear(heads * head_dim, hidden, bias=False)
         self.q_norm = RMSNorm(head_dim, eps)
@@ -65,8 +66,11 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rope: Tensor, attend: Attend) -> Tensor:
         """x [N, hidden], rope [N, 2, D] -> [N, hidden]."""
         qkv = self.qkv_proj(x).view(-1, self.heads + 2 * self.kv_heads, self.head_dim)
-        q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
+        qk, v = qkv.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
+        # q and k are normalised and rotated together: on small batches the number of launches is what costs.
+        q_weight, k_weight = self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)
+        qk = F.rms_norm(qk, (self.head_dim,), eps=self.eps) * torch.cat((q_weight, k_weight))
+        q, k = apply_rope(qk, rope).split((self.heads, self.kv_heads), dim=1)
         return self.o_proj(attend(self.layer, q, k, v))
 
 
