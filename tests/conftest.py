@@ -15,6 +15,8 @@ SHARE_A_CLUSTER = (
     "answers app autoscaling chat_command failures grpc_server openai_client page recipes streams tensor_parallel"
 ).split()
 """tests/serve/test_NAME.py that ask for the fixture `server`: one process, so that it is started once."""
+SHARE_A_COMMAND = ("observability", "serve_command", "serve_config")
+"""The same for the fixture `command`, and for others that start a Ray: one at a time."""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -24,7 +26,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
-            together = any(file.endswith(f"serve/test_{name}.py") for name in SHARE_A_CLUSTER)
-            return "cluster" if together else file
+            for scope, names in (("cluster", SHARE_A_CLUSTER), ("command", SHARE_A_COMMAND)):
+                if any(file.endswith(f"serve/test_{name}.py") for name in names):
+                    return scope
+            return file
 
     return Scheduling(config, log)

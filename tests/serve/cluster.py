@@ -31,15 +31,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has used; 0 if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def pids_of(title: str) -> list[int]:
     """Our processes whose command line begins with `title`; Ray names its workers by what they run."""
     found = []

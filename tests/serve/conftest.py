@@ -1,9 +1,6 @@
 """One Ray and one application for all tests of this folder that ask for it."""
 
-import contextlib
 import os
-import random
-import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,9 +13,12 @@ import pytest
 from deployments.args import ServeArgs
 from simsd.checkpoint import resolve_model
 from simsd.config import SHIPPED
+from simsd.ports import free_port
 from simsd.tokenizer import Tokenizer
+from tests.serve.command import Command, running
 
 TIMEOUT_S = 60.0
+FORWARD_TIMEOUT_S = 10.0
 AUTOSCALING_INTERVALS = (
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
@@ -26,24 +26,15 @@ AUTOSCALING_INTERVALS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the cluster is marked `serve`.
+    """What uses a cluster is marked `serve`.
 
     This folder's tests have limits in seconds, which a busy machine may miss: a failure counts if it repeats.
     """
     for item in items:
-        if "server" in getattr(item, "fixturenames", ()):
+        if {"server", "command"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.serve)
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.flaky(reruns=2))
-
-
-def free_port() -> int:
-    """A port that was free a moment ago, outside the ranges of Ray's workers and of outgoing connections."""
-    while True:
-        port = random.randrange(20000, 30000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @dataclass(frozen=True)
@@ -66,12 +57,19 @@ def server() -> Iterator[Server]:
     from deployments.app import build_app
     from deployments.local import deploy, local_ray
 
-    args = ServeArgs(target=SHIPPED, draft=SHIPPED, served_model_name="tiny")
+    args = ServeArgs(target=SHIPPED, draft=SHIPPED, served_model_name="tiny", forward_timeout_s=FORWARD_TIMEOUT_S)
     port, grpc_port = free_port(), free_port()
     os.environ |= dict.fromkeys(AUTOSCALING_INTERVALS, "0.5")
     with local_ray(3 * args.engines):  # some tests start a second application beside this one
         deploy(build_app(args), "127.0.0.1", port, grpc_port=grpc_port)
         yield Server(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", args)
+
+
+@pytest.fixture(scope="session")
+def command() -> Iterator[Command]:
+    """`simsd serve` in a process of its own; its last test stops it."""
+    with tempfile.TemporaryDirectory(prefix="s-") as directory, running(Path(directory)) as command:
+        yield command
 
 
 @pytest.fixture(scope="session")

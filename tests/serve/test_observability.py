@@ -1,28 +1,18 @@
 """What an operator sees of `simsd serve`: metrics as Prometheus scrapes them, log lines, spans in a collector."""
 
 import asyncio
-import contextlib
-import http.server
-import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client.parser import text_string_to_metric_families
 
 from deployments import metrics, tracing
 from deployments.logs import logging_config
@@ -32,9 +22,8 @@ from simsd.errors import ConfigError, ContextLengthError, InternalError, QueueFu
 from simsd.metrics import LoopMetrics
 from simsd.types import DecodeParams, Output, Request, Stats, Verdict, Verdicts
 from tests.serve.cluster import wait_until
-from tests.serve.conftest import free_port
+from tests.serve.command import Command
 
-SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "observability.md"
 EXPORTED_WITHIN_S = 30.0
 TRACE, CLIENT_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -224,114 +213,13 @@ def test_what_is_not_sampled_makes_no_spans() -> None:
     assert not exporter.get_finished_spans()
 
 
-@dataclass
-class Collector:
-    """An OTLP collector: takes spans over HTTP, keeps them."""
-
-    port: int
-    spans: list[Any] = field(default_factory=list)
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        collector = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                    for scope in resource.scope_spans:
-                        collector.spans += scope.spans
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        with http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            try:
-                yield
-            finally:
-                server.shutdown()
-                thread.join()
-
-
-@dataclass(frozen=True)
-class Observed:
-    """A running `simsd serve` with everything on."""
-
-    url: str
-    metrics_url: str
-    logs: Path
-    collector: Collector
-
-    def ask(self, content: str, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
-        body = {"messages": [{"role": "user", "content": content}]} | fields
-        return httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
-
-    def scrape(self) -> dict[tuple[str, ...], float]:
-        """(series, label values without those of Ray and Serve…) -> value, of our metrics."""
-        found: dict[tuple[str, ...], float] = {}
-        for family in text_string_to_metric_families(httpx.get(self.metrics_url, timeout=10).text):
-            for sample in family.samples:
-                if sample.name.startswith("ray_simsd_"):
-                    ours = ("outcome", "method", "phase", "step", "model", "kind", "state", "le")
-                    labels = tuple(sample.labels[name] for name in ours if sample.labels.get(name))
-                    assert sample.labels["application"] == "simsd"
-                    assert (sample.name, *labels) not in found
-                    found[sample.name, *labels] = sample.value
-        return found
-
-    def lines(self, deployment: str) -> list[dict[str, Any]]:
-        """The log of a deployment's replicas; every line must be a JSON object."""
-        files = list(self.logs.glob(f"replica_simsd_{deployment}_*.log"))
-        assert files
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def observed() -> Iterator[Observed]:
-    port, metrics_port, collector = free_port(), free_port(), Collector(free_port())
-    environment = {
-        "SIMSD_LOG_FORMAT": "json",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}",
-        "OTEL_BSP_SCHEDULE_DELAY": "300",
-        "RAY_metrics_report_interval_ms": "1000",
-    }
-    with tempfile.TemporaryDirectory(prefix="s-") as directory, collector.listening():
-        command = [*SIMSD, "--port", str(port), "--metrics-port", str(metrics_port)]
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment | {"TMPDIR": directory},
-            start_new_session=True,
-        ) as process:
-            try:
-                assert process.stdout is not None and process.stderr is not None
-                assert process.stdout.readline().startswith("ready "), process.stderr.read()
-                while "metrics" not in (note := process.stderr.readline()):
-                    assert note
-                found = re.fullmatch(r"simsd: metrics (\S+), logs (\S+)\n", note)
-                assert found, note
-                assert found[1] == f"http://127.0.0.1:{metrics_port}/metrics"
-                yield Observed(f"http://127.0.0.1:{port}", found[1], Path(found[2]), collector)
-            finally:
-                process.send_signal(signal.SIGINT)
-                process.communicate(timeout=60)
-
-
-@pytest.mark.serve
-def test_scraped_counters_are_what_requests_were_told(observed: Observed) -> None:
+def test_scraped_counters_are_what_requests_were_told(command: Command) -> None:
     """Requests of every method, one of them twice; then one that is refused and one that leaves."""
     methods = ("simsd", "exact", "vanilla", "simsd", "simsd")
     question = "Here is one question of geography, to be answered with one word: what is the capital of France?"
-    answers = [observed.ask(question, max_tokens=60, simsd={"method": method}) for method in methods[:4]]
+    answers = [command.ask(question, max_tokens=60, simsd={"method": method}) for method in methods[:4]]
     options = {"gamma": 3, "fallback": "target"}
-    answers.append(observed.ask("Of Rome.", max_tokens=60, ignore_eos=True, temperature=1.0, seed=3, simsd=options))
+    answers.append(command.ask("Of Rome.", max_tokens=60, ignore_eos=True, temperature=1.0, seed=3, simsd=options))
     bodies = [answer.raise_for_status().json() for answer in answers]
     stats = [body["simsd"] for body in bodies]
     total = {name: sum(each[name] for each in stats) for name in stats[0] if name != "accept_histogram"}
@@ -342,7 +230,7 @@ def test_scraped_counters_are_what_requests_were_told(observed: Observed) -> Non
 
     def arrived() -> bool:
         nonlocal found
-        found = observed.scrape()
+        found = command.scrape()
         return value("simsd_requests_total") == 5 and value("simsd_sequence_rounds_total") == total["rounds"]
 
     found: dict[tuple[str, ...], float] = {}
@@ -385,22 +273,21 @@ def test_scraped_counters_are_what_requests_were_told(observed: Observed) -> Non
     wait_until(settled, EXPORTED_WITHIN_S, 0.5)
 
 
-@pytest.mark.serve
-def test_who_is_refused_and_who_leaves_is_counted(observed: Observed) -> None:
-    assert observed.ask("x", max_tokens=10**6).json()["error"]["code"] == "context_length_exceeded"
+def test_who_is_refused_and_who_leaves_is_counted(command: Command) -> None:
+    assert command.ask("x", max_tokens=10**6).json()["error"]["code"] == "context_length_exceeded"
 
     async def leave() -> None:
         body = {"messages": [{"role": "user", "content": "y"}], "max_tokens": 400, "ignore_eos": True, "stream": True}
         async with (
             httpx.AsyncClient(timeout=60) as client,
-            client.stream("POST", f"{observed.url}/v1/chat/completions", json=body) as response,
+            client.stream("POST", f"{command.url}/v1/chat/completions", json=body) as response,
         ):
             await anext(response.aiter_lines())
 
     asyncio.run(leave())
 
     def counted() -> bool:
-        found = observed.scrape()
+        found = command.scrape()
         outcomes = {key[1] for key in found if key[0] == "ray_simsd_requests_total"}
         held = [each for key, each in found.items() if key[0] == "ray_simsd_pages" and "held" in key]
         return {"context_length_exceeded", "cancelled"} <= outcomes and held == [0, 0]
@@ -408,11 +295,10 @@ def test_who_is_refused_and_who_leaves_is_counted(observed: Observed) -> None:
     wait_until(counted, EXPORTED_WITHIN_S, 0.5)
 
 
-@pytest.mark.serve
-def test_a_request_is_one_line_of_json(observed: Observed) -> None:
-    answer = observed.ask("What is 2 + 3?", {"x-request-id": "it-is-me"}).json()
-    wait_until(lambda: any(line.get("id") == answer["id"] for line in observed.lines("Coordinator")), 10)
-    (line,) = (line for line in observed.lines("Coordinator") if line.get("id") == answer["id"])
+def test_a_request_is_one_line_of_json(command: Command) -> None:
+    answer = command.ask("What is 2 + 3?", {"x-request-id": "it-is-me"}).json()
+    wait_until(lambda: any(line.get("id") == answer["id"] for line in command.lines("Coordinator")), 10)
+    (line,) = (line for line in command.lines("Coordinator") if line.get("id") == answer["id"])
     assert (line["request_id"], line["levelname"], line["deployment"]) == ("it-is-me", "INFO", "simsd_Coordinator")
     assert (line["outcome"], line["method"]) == ("stop", "simsd")
     assert line["completion_tokens"] == answer["usage"]["completion_tokens"]
@@ -420,17 +306,16 @@ def test_a_request_is_one_line_of_json(observed: Observed) -> None:
         assert line[name] == answer["simsd"][name]
     assert line["queue_s"] == pytest.approx(answer["simsd"]["queue_s"], abs=1e-6)
     assert line["seconds"] >= line["first_token_s"] >= line["queue_s"]
-    assert any(line.get("request_id") == "it-is-me" for line in observed.lines("Ingress"))
+    assert any(line.get("request_id") == "it-is-me" for line in command.lines("Ingress"))
 
 
-@pytest.mark.serve
-def test_the_tree_of_spans(observed: Observed) -> None:
+def test_the_tree_of_spans(command: Command) -> None:
     """A client's trace goes on in the ingress, the coordinator and its rounds."""
-    answer = observed.ask("What is 4 + 4?", {"traceparent": f"00-{TRACE}-{CLIENT_SPAN}-01"}).json()
+    answer = command.ask("What is 4 + 4?", {"traceparent": f"00-{TRACE}-{CLIENT_SPAN}-01"}).json()
     stats = answer["simsd"]
 
     def trace() -> list[Any]:
-        return [span for span in observed.collector.spans if span.trace_id.hex() == TRACE]
+        return [span for span in command.collector.spans if span.trace_id.hex() == TRACE]
 
     wait_until(lambda: {"generate", "POST /v1/chat/completions"} <= {span.name for span in trace()}, 30, 0.2)
     spans = trace()

@@ -14,10 +14,11 @@ from selenium.webdriver.common.keys import Keys
 
 from deployments.ingress.page import FILES
 from simsd.errors import QueueFullError, WorkerLostError
+from simsd.ports import free_port
 from simsd.tokenizer import Tokenizer
 from simsd.types import Output, Request, RoundEvent, Stats
 from tests.serve.browser import NARROW, WIDE, Page, browser
-from tests.serve.conftest import TIMEOUT_S, Server, free_port
+from tests.serve.conftest import TIMEOUT_S, Server
 from tests.serve.stand_in import BLOCK_SIZE as BLOCK
 from tests.serve.stand_in import build_app, client_of
 

@@ -11,10 +11,11 @@ import pytest
 from deployments.processes import descendants
 from deployments.serve_config import parse_serve_config
 from simsd.errors import ConfigError
+from simsd.ports import free_port
 from simsd_client import SimSDClient
 from tests.serve.cluster import alive
-from tests.serve.conftest import free_port
-from tests.serve.test_serve_command import STOPPED_WITHIN_S, refused, started
+from tests.serve.command import started
+from tests.serve.test_serve_command import STOPPED_WITHIN_S, refused
 
 OVERLAYS = Path(__file__).parents[2] / "k8s" / "overlays"
 CPU_DEMO = OVERLAYS / "cpu-demo" / "serve-config.yaml"
