@@ -45,6 +45,7 @@ class ServeArgs(Settings):
     max_running: int = Field(16, ge=1, description="requests that decode at the same time, for each pair")
     max_queued: int = Field(128, ge=0, description="requests that may wait, for each pair; more get status 429")
     prefill_rows: int = Field(256, ge=64, description="most prompt tokens of one round")
+    draft_ahead: bool = Field(True, description="draft the next block while the target verifies one")
 
     method: Method | None = Field(
         None, description="simsd, exact, s2d2 or vanilla (none: simsd, vanilla without a draft)"
@@ -110,7 +111,9 @@ class ServeArgs(Settings):
         return WorkerConfig(role=role, model=model, **shared)
 
     def loop_config(self) -> LoopConfig:
-        return LoopConfig(max_running=self.max_running, max_queued=self.max_queued, prefill_rows=self.prefill_rows)
+        return LoopConfig(
+            **{name: getattr(self, name) for name in LoopConfig.model_fields if name in ServeArgs.model_fields}
+        )
 
     def gpus(self, role: Literal["draft", "target"]) -> float:
         """GPUs that an engine of this role reserves: as told, else one if the device is a GPU."""

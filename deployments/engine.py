@@ -71,6 +71,14 @@ class Engine:
         with self._busy():
             return self._worker.propose(batch)
 
+    def propose_ahead(self, batch: list[Work]) -> None:
+        """Nobody waits for it, so nobody would see what goes wrong; the next `propose` starts from nothing then."""
+        with self._busy():
+            try:
+                self._worker.propose_ahead(batch)
+            except Exception:
+                logger.exception("drafting ahead failed")
+
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         with self._busy():
             return self._worker.verify(batch, proposals)

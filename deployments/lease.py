@@ -38,6 +38,10 @@ class EngineClient:
         """Returns at once with a reference; it travels to the target's engine, never through this process."""
         return self._engine.propose.remote(batch)
 
+    def propose_ahead(self, batch: list[Work]) -> bool:
+        self._engine.propose_ahead.remote(batch)
+        return True
+
     async def verify(self, batch: list[Work], proposals: "ObjectRef[Proposals] | None") -> Verdicts:
         """Raises `WorkerLostError`, or `InternalError` for a fault inside either engine."""
         try:

@@ -53,9 +53,13 @@ class WorkerConfig(Settings):
 
 
 class LoopConfig(Settings):
-    """`prefill_rows` bounds the prompt rows of one round; `draft_share` is our part of the draft's pages."""
+    """`prefill_rows` bounds the prompt rows of one round; `draft_share` is our part of the draft's pages.
+
+    `draft_ahead`: while the target verifies a whole block, a draft of its own process drafts the next one.
+    """
 
     max_running: int = Field(16, ge=1)
     max_queued: int = Field(128, ge=0)
     prefill_rows: int = Field(256, ge=64)
     draft_share: float = Field(1.0, gt=0, le=1)
+    draft_ahead: bool = True

@@ -6,6 +6,7 @@ target's own step instead: the target's noise, the request's remasking confidenc
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from simsd.accept import Slots
 from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, filtered_log_probs, gumbel_argmax, sample, score
 from simsd.tasks import Task
-from simsd.types import DecodeParams, Proposal
+from simsd.types import DecodeParams, Proposal, Work
 
 S2D2_MARGIN = 0.05
 
@@ -53,6 +54,40 @@ class DraftState:
             self.confidence,
             np.zeros((len(self.offsets), 0), np.int64) if empty else np.stack(self.q_ids),
             np.zeros((len(self.offsets), 0), np.float32) if empty else np.stack(self.q_probs),
+        )
+
+
+@dataclass(slots=True)
+class DraftCost:
+    """Forwards, rows in them and seconds of some drafting; `took_part` counts the forwards of each sequence."""
+
+    took_part: Counter[str] = field(default_factory=Counter)
+    forwards: int = 0
+    rows: int = 0
+    elapsed_s: float = 0.0
+
+    def __iadd__(self, other: "DraftCost") -> "DraftCost":
+        self.took_part += other.took_part
+        self.forwards, self.rows = self.forwards + other.forwards, self.rows + other.rows
+        self.elapsed_s += other.elapsed_s
+        return self
+
+
+@dataclass(slots=True)
+class Foreseen:
+    """What was drafted for `work`, whose open block follows the tokens of `assumed`, which were not decided yet."""
+
+    work: Work
+    assumed: list[int]
+    proposal: Proposal
+
+    def serves(self, work: Work) -> bool:
+        """Whether `work` asks for just this: the assumed block came to stand, and nothing is revealed after it."""
+        then = self.work
+        return (
+            (work.block, work.step, work.gamma, work.params) == (then.block, then.step, then.gamma, then.params)
+            and work.start + len(work.commit) == then.start + len(then.commit) + len(self.assumed)
+            and work.commit[-len(self.assumed) :] == self.assumed
         )
 
 

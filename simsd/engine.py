@@ -26,6 +26,9 @@ class LocalClient:
     def propose(self, batch: list[Work]) -> Proposals:
         return self.worker.propose(batch)
 
+    def propose_ahead(self, batch: list[Work]) -> bool:
+        return False  # both models run on this thread
+
     async def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         verdicts = self.worker.verify(batch, proposals)
         await asyncio.sleep(0)  # let requests come and go between rounds

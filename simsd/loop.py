@@ -33,6 +33,12 @@ class DraftClient(Protocol):
     def propose(self, batch: list[Work]) -> Any:
         """Proposals, or a reference to them that the target client understands; returns at once."""
 
+    def propose_ahead(self, batch: list[Work]) -> bool:
+        """Draft on behind the whole blocks that `batch` had proposed; does not wait.
+
+        False where it was not done, since draft and target could not work at the same time.
+        """
+
     def release(self, seq_ids: list[str]) -> None:
         """Give pages back; does not wait."""
 
@@ -100,11 +106,23 @@ class Loop:
             return
         began = time.perf_counter()
         proposals = self.draft.propose(drafting) if drafting and self.draft else None
+        ahead = self._draft_ahead(drafting)
         verdicts = await self.target.verify(verifying, proposals)
         self.metrics.count(drafting, verifying, verdicts)
         if self.on_round is not None:
             self.on_round(began, verdicts)
         self._commit(verdicts)
+        for work in ahead:
+            if sequence := self.running.get(work.seq_id):
+                sequence.drafted_ahead(work)
+
+    def _draft_ahead(self, drafting: list[Work]) -> list[Work]:
+        """Let the draft go on behind each block that it was asked the whole of. -> the works that it does it for."""
+        if self.draft is None or not self.config.draft_ahead:
+            return []
+        mask = self.target.info.mask_token_id
+        whole = [work for work in drafting if work.gamma and work.gamma == work.block.count(mask)]
+        return whole if whole and self.draft.propose_ahead(whole) else []
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.

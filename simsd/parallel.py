@@ -73,6 +73,9 @@ class LeadingWorker:
     def propose(self, batch: list[Work]) -> Proposals:
         return self._all("propose", batch)
 
+    def propose_ahead(self, batch: list[Work]) -> None:
+        self._all("propose_ahead", batch)
+
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         return self._all("verify", batch, proposals)
 

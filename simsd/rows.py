@@ -51,9 +51,16 @@ class Rows:
     def commit(self, tokens: list[int], start: int, block_size: int) -> None:
         """Whole blocks from position `start` on; before any other rows."""
         assert self.kept == len(self) and len(tokens) % block_size == 0
+        self._trunk(tokens, start, block_size)
+        self.kept = len(self)
+
+    def assume(self, block: list[int], start: int) -> None:
+        """A whole block at position `start` that is seen like a committed one, but not kept."""
+        self._trunk(block, start, len(block))
+
+    def _trunk(self, tokens: list[int], start: int, block_size: int) -> None:
         for position, token in enumerate(tokens, start):
             self._add(token, position, position // block_size, TRUNK, DATA, 0)
-        self.kept = len(self)
 
     def denoise(self, block: list[int], start: int, mask_token_id: int, branch: int = 0) -> None:
         """A copy of the open block at position `start`: every row sees every other; open rows want logits."""

@@ -191,6 +191,11 @@ class Sequence:
         """A worker was replaced: it knows nothing of this sequence."""
         self.cached[role] = 0
 
+    def drafted_ahead(self, work: Work) -> None:
+        """The draft went on behind `work`: unless it lacks what comes before, it committed all that was owed."""
+        if self.cached["draft"] >= work.start:
+            self.cached["draft"] = max(self.cached["draft"], work.start + len(work.commit))
+
     def _learn_cached(self, verdict: Verdict) -> None:
         self.cached["target"] = verdict.cached
         if verdict.draft_cached is not None:

@@ -1,5 +1,6 @@
 """One sequence's part of a forward: its rows by method, and what its logits rows mean."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from simsd.accept import Slots
@@ -13,6 +14,7 @@ from simsd.types import DecodeParams, Proposal, Work
 class Task:
     """`start` is the open block's position; `ready` says that the open block comes with this forward.
 
+    assumed: tokens of a block that is thought to stand before the open one, whose rows come with it.
     states: block states looked at, a bitmask over the proposal's entries -> their logits rows ·
     wanted: (settings, position, tokens revealed before) of each logits row, in order.
     """
@@ -22,6 +24,7 @@ class Task:
     start: int
     mask_token_id: int
     ready: bool = False
+    assumed: list[int] = field(default_factory=list)
     rows: Rows = field(default_factory=Rows)
     commits: list[int] = field(default_factory=list)
     proposal: Proposal | None = None
@@ -38,8 +41,23 @@ class Task:
         self.commits = owed if self.ready else owed[: limit // block_size * block_size]
         self.rows.commit(self.commits, len(self.kv.tokens), block_size)
 
+    def assume(self, proposal: Proposal) -> None:
+        """Look at the block after the open one, as if `proposal` filled that."""
+        self.proposal = proposal
+        self.assumed, self.proposal = self._filled((1 << len(proposal.offsets)) - 1), None
+        size = len(self.assumed)
+        gamma = min(self.work.params.gamma, size)
+        self.work = dataclasses.replace(self.work, block=[self.mask_token_id] * size, step=0, gamma=gamma)
+        self.start += size
+
+    def again(self) -> "Task":
+        """For another draft step: the same, without rows, and nothing left to commit."""
+        return Task(self.work, self.kv, self.start, self.mask_token_id, assumed=self.assumed)
+
     def denoise(self, block: list[int], state: int = 0, branch: int = 0) -> None:
         """One copy of the open block; its open rows want logits."""
+        if self.assumed:
+            self.rows.assume(self.assumed, self.start - len(self.assumed))
         offsets = self.open_offsets(block)
         self.rows.denoise(block, self.start, self.mask_token_id, branch)
         self._want(state, offsets, [len(block) - len(offsets)] * len(offsets))

@@ -1,13 +1,13 @@
 """A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; it never decides.
 
 draft:  propose(batch)            -> candidates and their step order
+        propose_ahead(batch)      -> nothing; the next propose may find its candidates ready
 target: verify(batch, proposals)  -> what stands (forward and accept, so only verdicts leave)
 both:   release(ids)
 """
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simsd.checkpoint import resolve_model
 from simsd.config import WorkerConfig
-from simsd.draft import DraftState, draft_step
+from simsd.draft import DraftCost, DraftState, Foreseen, draft_step
 from simsd.errors import ConfigError
 from simsd.judge import judge
 from simsd.kv_cache import PagePool, kv_tensor
@@ -26,7 +26,7 @@ from simsd.models.sdar import SDARForCausalLM
 from simsd.runner import make_runner
 from simsd.tasks import Task
 from simsd.tokenizer import Tokenizer
-from simsd.types import PageUse, Proposals, Verdict, Verdicts, Work, WorkerInfo
+from simsd.types import PageUse, Proposal, Proposals, Verdict, Verdicts, Work, WorkerInfo
 
 if TYPE_CHECKING:
     from simsd.parallel import Ranks
@@ -120,41 +120,84 @@ class Worker:
             dtype=str(dtype).removeprefix("torch."),
         )
         self._lock = threading.Lock()
+        self._proposed: dict[str, Proposal] = {}
+        self._foreseen: dict[str, Foreseen] = {}
+        self._cost_ahead = DraftCost()
 
     @torch.inference_mode()
     def propose(self, batch: list[Work]) -> Proposals:
         """Draft for each sequence that is caught up; what is owed is committed in the first forward."""
         began = time.perf_counter()
         with self._lock:
-            tasks = self._sync(batch)
+            ready: dict[str, Proposal] = {}
+            for work in batch:
+                foreseen = self._foreseen.pop(work.seq_id, None)
+                if foreseen and foreseen.serves(work):
+                    ready[work.seq_id] = foreseen.proposal
+            tasks = self._sync([work for work in batch if work.seq_id not in ready])
             states = {
                 task.work.seq_id: DraftState(task.work.params, list(task.work.block), task.work.gamma)
                 for task in tasks
                 if task.ready and task.work.gamma
             }
-            took_part: Counter[str] = Counter()
-            forwards = rows = step = 0
-            while True:
-                for task in tasks:
-                    state = states.get(task.work.seq_id)
-                    if state and state.owed(step):
-                        task.denoise(state.block)
-                tasks = [task for task in tasks if len(task.rows)]
-                if not tasks:
-                    break
-                logits, ran = self._forward(tasks)
-                draft_step(tasks, states, logits, step)
-                took_part.update(task.work.seq_id for task in tasks)
-                forwards, rows, step = forwards + ran, rows + sum(len(task.rows) for task in tasks), step + 1
-                tasks = [Task(task.work, task.kv, task.start, task.mask_token_id) for task in tasks]
+            cost = self._draft(tasks, states)
+            self._proposed = ready | {seq_id: state.proposal() for seq_id, state in states.items()}
+            ahead_cost, self._cost_ahead = self._cost_ahead, DraftCost()
             return Proposals(
-                items={seq_id: state.proposal() for seq_id, state in states.items()},
+                items=self._proposed,
                 cached={work.seq_id: self._cached(work.seq_id) for work in batch},
-                took_part=dict(took_part),
-                forwards=forwards,
-                rows=rows,
-                elapsed_s=time.perf_counter() - began,
+                took_part=dict(cost.took_part + ahead_cost.took_part),
+                forwards=cost.forwards + ahead_cost.forwards,
+                rows=cost.rows + ahead_cost.rows,
+                elapsed_s=time.perf_counter() - began + ahead_cost.elapsed_s,
             )
+
+    @torch.inference_mode()
+    def propose_ahead(self, batch: list[Work]) -> None:
+        """Draft the block after each one just proposed, as if that stood, while the target looks at it.
+
+        batch: works of the last `propose` that had their whole block drafted. What they owe is committed; the assumed
+        block is not, its rows come with each draft step, so nothing has to be taken back.
+        """
+        began = time.perf_counter()
+        with self._lock:
+            # A sequence may be finished and gone by now: none is opened here.
+            tasks = self._sync([work for work in batch if work.seq_id in self.pool.sequences])
+            states = {}
+            for task in tasks:
+                proposal = self._proposed.get(task.work.seq_id)
+                if task.ready and proposal is not None and self._goes_on(task, proposal):
+                    task.assume(proposal)
+                    states[task.work.seq_id] = DraftState(task.work.params, list(task.work.block), task.work.gamma)
+            cost = self._draft(tasks, states)
+            for task in tasks:
+                if state := states.get(task.work.seq_id):
+                    self._foreseen[task.work.seq_id] = Foreseen(task.work, task.assumed, state.proposal())
+            cost.elapsed_s = time.perf_counter() - began
+            self._cost_ahead += cost
+
+    def _goes_on(self, task: Task, proposal: Proposal) -> bool:
+        """Whether another block follows if `proposal` stands."""
+        ends = not task.work.params.ignore_eos and any(token in self.info.eos_token_ids for token in proposal.tokens)
+        return not ends and task.start + 2 * self.info.block_size <= task.work.total_tokens
+
+    def _draft(self, tasks: list[Task], states: dict[str, DraftState]) -> DraftCost:
+        """All draft steps of `states`; commit rows of `tasks` go with the first."""
+        cost = DraftCost()
+        for step in range(self.info.block_size + 1):
+            for task in tasks:
+                state = states.get(task.work.seq_id)
+                if state and state.owed(step):
+                    task.denoise(state.block)
+            tasks = [task for task in tasks if len(task.rows)]
+            if not tasks:
+                break
+            logits, ran = self._forward(tasks)
+            draft_step(tasks, states, logits, step)
+            cost.took_part.update(task.work.seq_id for task in tasks)
+            cost.forwards, cost.rows = cost.forwards + ran, cost.rows + sum(len(task.rows) for task in tasks)
+            tasks = [task.again() for task in tasks]
+        return cost
 
     @torch.inference_mode()
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
@@ -203,6 +246,7 @@ class Worker:
         with self._lock:
             for seq_id in seq_ids:
                 self.pool.release(seq_id)
+                self._foreseen.pop(seq_id, None)
 
     def release_all(self) -> None:
         """Give all pages back: whoever held the sequences is gone."""

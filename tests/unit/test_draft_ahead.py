@@ -1,0 +1,95 @@
+"""Drafting the next block while the target verifies one: the same text, and the draft is there before it is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from simsd.config import LoopConfig, WorkerConfig
+from simsd.engine import LocalClient, generate_all
+from simsd.loop import Loop
+from simsd.types import DecodeParams, Proposals, Request, Work
+from simsd.worker import Worker
+from tests.unit import pairs
+
+COUNT = 12
+
+
+class Ahead(LocalClient):
+    """A draft that is asked as one of another process is; counts the tokens that it had ready."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self.ready = self.fresh = 0
+
+    def propose(self, batch: list[Work]) -> Proposals:
+        before = len(self.worker._foreseen)
+        self.ready += sum(f.serves(w) for w in batch if (f := self.worker._foreseen.get(w.seq_id)))
+        self.fresh += len(batch)
+        proposals = super().propose(batch)
+        assert len(self.worker._foreseen) <= before
+        return proposals
+
+    def propose_ahead(self, batch: list[Work]) -> bool:
+        self.worker.propose_ahead(batch)
+        return True
+
+
+def requests(block_size: int, method: str) -> list[Request]:
+    questions = pairs.heldout(COUNT // 4)
+    drafting = ((0, 0), (0, 1), (2, 1), (0, 2))
+    return [
+        Request(
+            f"r{i}",
+            pairs.chat(question.prompt),
+            DecodeParams(
+                method=method,
+                gamma=drafting[i % 4][0],
+                draft_steps=drafting[i % 4][1],
+                temperature=(0.0, 1.0)[i // 4 % 2],
+                seed=i,
+                max_tokens=28 + i % 5,
+                ignore_eos=i % 3 == 0,
+            ).resolve(block_size),
+        )
+        for i, question in enumerate(questions)
+    ]
+
+
+def loops(block_size: int, batch: int) -> tuple[Loop, Loop, Ahead]:
+    config = LoopConfig(max_running=batch)
+    target, draft = pairs.worker("target", block_size), pairs.worker("draft", block_size)
+    ahead = Ahead(draft)
+    plain = Loop(LocalClient(target), LocalClient(draft), pairs.tokenizer(), config)
+    return plain, Loop(LocalClient(target), ahead, pairs.tokenizer(), config), ahead
+
+
+@pytest.mark.parametrize("method", ["simsd", "exact"])
+@pytest.mark.parametrize("block_size", [4, 8])
+def test_the_same_text_from_drafts_that_are_ready(block_size: int, method: str) -> None:
+    plain, overlapped, ahead = loops(block_size, batch=5)
+    asked = requests(block_size, method)
+    want, got = generate_all(plain, asked), generate_all(overlapped, asked)
+    assert [c.token_ids for c in got] == [c.token_ids for c in want]
+    assert [(c.stats.rounds, c.stats.drafted, c.stats.accepted) for c in got] == [
+        (c.stats.rounds, c.stats.drafted, c.stats.accepted) for c in want
+    ]
+    assert ahead.ready > 0.2 * ahead.fresh
+    assert not ahead.worker._foreseen
+    assert ahead.worker.page_use().held == 0
+
+
+def test_what_is_gone_is_not_opened_again(tmp_path: Path) -> None:
+    """A remote draft may be asked to go on with a sequence that was released meanwhile."""
+    worker = Worker(WorkerConfig(role="draft", block_size=4))
+    work = Work("a", DecodeParams().resolve(4), 32, 0, [], 0, [3] * 4, 0, 4)
+    worker.propose([work])
+    worker.release(["a"])
+    worker.propose_ahead([work])
+    assert (worker.page_use().sequences, worker._foreseen) == (0, {})
+
+
+def test_a_draft_ahead_can_be_switched_off() -> None:
+    target, draft = pairs.worker("target", 4), Ahead(pairs.worker("draft", 4))
+    loop = Loop(LocalClient(target), draft, pairs.tokenizer(), LoopConfig(draft_ahead=False))
+    generate_all(loop, requests(4, "simsd")[:2])
+    assert draft.ready == 0 < draft.fresh
