@@ -24,11 +24,11 @@ def document(decode: dict[str, Any], ablate: dict[str, Any], approx: dict[str, A
         "# The paper's tables, and ours",
         "",
         "The paper's figures (arXiv 2606.02544) are of SDAR-1.7B drafting for SDAR-8B on GPUs, batch 1, over GSM8K, "
-        f"TriviaQA, MBPP and MMLU. **Ours** are of another pair: {decode['pair']}, on {m['gpu'] or m['cpu']}, over "
-        f"{decode['prompts']}. So compare trends, not tokens/s. The paper's ratio is against vanilla without CUDA "
-        "graphs; against its own graph baseline SimSD is 1.38 times as fast (B = 4) and 2.5 times (B = 8), and that is "
-        "the ratio to compare ours with: all our lines share one runner. Where each figure of ours comes from: "
-        "[decode.md](decode.md), [ablate.md](ablate.md), [approx.md](approx.md).",
+        f"TriviaQA, MBPP and MMLU. **Ours** are of another pair: {decode['pair']}, on "
+        f"{m['gpu'] or m['cpu'] + ', no GPU'}, over {decode['prompts']}. So compare trends, not tokens/s. The paper's "
+        "ratio is against vanilla without CUDA graphs; against its own graph baseline SimSD is 1.38 times as fast "
+        "(B = 4) and 2.5 times (B = 8), and that is the ratio to compare ours with: all our lines share one runner. "
+        "Where each figure of ours comes from: [decode.md](decode.md), [ablate.md](ablate.md), [approx.md](approx.md).",
         "",
         "## Trends",
         "",
