@@ -123,14 +123,23 @@ async def take_lease(
             return client
         except (RayError, RayServeException, StopAsyncIteration) as error:
             last = error
+            _give_back(stream)
             await asyncio.sleep(RETRY_S)
         except TimeoutError as error:
             last = error
-            with contextlib.suppress(Exception):
-                stream.cancel()
+            _give_back(stream)
+        except BaseException:
+            _give_back(stream)
+            raise
     reason = f"; the last try ended in {type(last).__name__}" if last and not isinstance(last, TimeoutError) else ""
     raise WorkerLostError(
         f"no {role} engine could be leased within {timeout_s:g} s: {server.deployment_name} has no free replica"
         f"{reason}; see its logs, or raise lease_timeout_s",
         role,
     )
+
+
+def _give_back(stream: Any) -> None:
+    """End a lease that came to nothing: as long as its holder lives, the engine would be lent to nobody's use."""
+    with contextlib.suppress(Exception):
+        stream.cancel()

@@ -1,12 +1,14 @@
 """Both engines of a pair, or neither for long."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 
 from deployments import lease
-from deployments.lease import take_pair
+from deployments.lease import take_lease, take_pair
 from simsd.errors import WorkerLostError
 from simsd.sequence import Role
 
@@ -92,3 +94,49 @@ async def test_an_error_ends_the_other_request_too() -> None:
         await take_pair({"draft": fails, "target": waits})
     async with asyncio.timeout(1):
         await gone.wait()
+
+
+class Server:
+    """A deployment that lends one engine at a time; what it lends first cannot be used."""
+
+    deployment_name = "TargetServer"
+
+    def __init__(self, fault: Exception) -> None:
+        self.fault: Exception | None = fault
+        self.lent = 0
+
+    def options(self, stream: bool) -> "Server":
+        assert stream
+        return self
+
+    @property
+    def lease(self) -> "Server":
+        return self
+
+    def remote(self, holder: Any) -> "Server":
+        self.lent += 1
+        return self
+
+    def cancel(self) -> None:
+        self.lent -= 1
+
+    async def __anext__(self) -> Any:
+        fault, self.fault = self.fault, None
+        if fault:
+            raise fault
+        return SimpleNamespace(info=None, engine=SimpleNamespace(pid=SimpleNamespace(remote=self._pid)))
+
+    async def _pid(self) -> int:
+        return 1
+
+
+async def test_a_lease_that_cannot_be_used_is_given_back() -> None:
+    """Else the engine is lent for as long as the coordinator lives, and nobody gets one."""
+    server: Any = Server(RayActorError())
+    holder: Any = None
+    await take_lease(server, "target", holder, 5.0)
+    assert server.lent == 1
+    server = Server(AttributeError("what it says of itself is of another version"))
+    with pytest.raises(AttributeError):
+        await take_lease(server, "target", holder, 5.0)
+    assert server.lent == 0
