@@ -33,6 +33,7 @@ from simsd.ports import free_port
 
 PAIR = ("Coordinator", "TargetServer", "DraftServer")
 POLL_S = 0.2
+UPSCALE_DELAY_S, DOWNSCALE_DELAY_S = 1.0, 5.0
 STEP_TIMEOUT_S = 240.0
 AFTER_S = 5.0
 """How long the load goes on in each state, so that it is used."""
@@ -159,8 +160,14 @@ def report(run: Run, command: str) -> str:
 
 
 EXPLANATION = (
-    "Written by the command above; times are of the machine that it ran on: all nodes share it, so an added pair adds "
-    "no speed here.\\n\\n"
+    "Written by the command above. All nodes are raylets on the machine that it ran on, each with pretended GPUs for "
+    "one draft and one target; so an\nadded pair adds no speed here, and starts beside others that decode.\n\n"
+    "* *after*: from the change until so many coordinators, targets and drafts ran, as Serve says. Load counts for "
+    f"{UPSCALE_DELAY_S:g} s before a pair is added,\n  and has to be gone for {DOWNSCALE_DELAY_S:g} s (and from the "
+    "average over 11 s) before one is taken away; then processes start, or end their requests.\n"
+    "* Load goes on for some seconds in each state, and while pairs are taken away one client goes on.\n"
+    "* *answered*: with the text that the same request had got before, undisturbed, whole or streamed. *unavailable*: "
+    "503, or the error event of a stream;\n  anything but an answer counts as wrong unless the lost node excuses it.\n"
 )
 
 
@@ -182,8 +189,8 @@ def measure(count: int, clients: int) -> Run:
         threads=1,
         draft_gpus=1,
         target_gpus=1,
-        upscale_delay_s=1,
-        downscale_delay_s=5,
+        upscale_delay_s=UPSCALE_DELAY_S,
+        downscale_delay_s=DOWNSCALE_DELAY_S,
     )
     port = free_port()
     with several_nodes(count, cpus=4, gpus=2) as nodes:
