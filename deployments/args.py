@@ -63,6 +63,7 @@ class ServeArgs(Settings):
     routing: Routing = Field("span", description="when s2d2 verifies: span, score, hysteresis or ucb")
     routing_score: RoutingScore = Field("margin", description="s2d2's guess of acceptance: margin or entropy")
     routing_cost: float = Field(1.0, description="tokens that an s2d2 verification must be expected to bring")
+    adaptive: bool = Field(False, description="gamma, draft_steps and row_budget as limits: what is fastest is taken")
     max_tokens: int = Field(512, ge=1, description="length of an answer when the request does not say")
     temperature: float = Field(0.0, description="temperature when the request does not say (0: greedy)")
 

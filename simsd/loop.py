@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from simsd.adaptive import Costs
 from simsd.config import LoopConfig
 from simsd.errors import ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
 from simsd.metrics import LoopMetrics
@@ -79,6 +80,7 @@ class Loop:
         self.waiting: deque[Sequence] = deque()
         self.running: dict[str, Sequence] = {}
         self.metrics = LoopMetrics()
+        self.costs = Costs()
         self.on_round: OnRound | None = None
         self._wake = asyncio.Event()
 
@@ -109,6 +111,7 @@ class Loop:
         ahead = self._draft_ahead(drafting)
         verdicts = await self.target.verify(verifying, proposals)
         self.metrics.count(drafting, verifying, verdicts)
+        self.costs.learn(verdicts)
         if self.on_round is not None:
             self.on_round(began, verdicts)
         self._commit(verdicts)
@@ -222,6 +225,7 @@ class Loop:
         batches: dict[Role, list[Work]] = {"draft": [], "target": []}
         budget: dict[Role, int] = {"draft": self.config.prefill_rows, "target": self.config.prefill_rows}
         for sequence in self.running.values():
+            sequence.adapt(self.costs, len(self.running))
             for role, batch in batches.items():
                 if role == "draft" and not sequence.drafts:
                     continue
@@ -243,6 +247,8 @@ class Loop:
             if sequence is None or sequence.cancelled:
                 continue
             stats = sequence.stats
+            if sequence.adaptive is not None and verdict.reveals:
+                sequence.adaptive.learn(self.costs, len(verdict.reveals))
             outputs = sequence.apply(verdict)
             if sequence.decoding_at is None and not (sequence.prefilling or sequence.forced):
                 sequence.decoding_at = now if not verdict.reveals else sequence.admitted_at

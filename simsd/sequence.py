@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from simsd.adaptive import Adaptive, Costs
 from simsd.remasking import quota
 from simsd.routing import Router
 from simsd.text import TextStream
 from simsd.types import (
+    DecodeParams,
     FinishReason,
     Output,
     Proposal,
@@ -55,6 +57,7 @@ class Sequence:
     admitted_at: float = 0.0
     decoding_at: float | None = None
     router: Router = field(init=False)
+    adaptive: Adaptive | None = field(init=False)
 
     def __post_init__(self) -> None:
         prompt, size = self.request.prompt_ids, self.info.block_size
@@ -63,7 +66,9 @@ class Sequence:
         self.tokens = known[:whole]
         self.block = known[whole:] + [self.info.mask_token_id] * (size - len(known) + whole)
         self.stats.prompt_tokens = len(prompt)
-        self.router = Router(self.request.params)
+        params = self.request.params
+        self.router = Router(params)
+        self.adaptive = Adaptive(params, size) if params.adaptive and params.needs_draft else None
 
     @property
     def seq_id(self) -> str:
@@ -97,6 +102,19 @@ class Sequence:
             return []
         return self.request.prompt_ids[len(self.tokens) : len(self.tokens) + self.info.block_size]
 
+    def adapt(self, costs: Costs, running: int) -> None:
+        """Choose how to draft in the next round, beside `running` sequences in all."""
+        if self.adaptive is not None:
+            self.adaptive.choose(costs, self.block.count(self.info.mask_token_id), running)
+
+    def params(self) -> DecodeParams:
+        """The request's settings, with this round's choice of how to draft."""
+        params = self.request.params
+        if self.adaptive is None or not self.adaptive.now.gamma:
+            return params
+        now = self.adaptive.now
+        return replace(params, gamma=now.gamma, draft_steps=now.draft_steps, row_budget=now.row_budget)
+
     def gamma(self) -> int:
         """Tokens to draft this round; 0: the target denoises by itself.
 
@@ -109,14 +127,14 @@ class Sequence:
             return 0
         if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not self.fresh:
             return 0
-        return min(params.gamma, left)
+        return min(params.gamma if self.adaptive is None else self.adaptive.now.gamma, left)
 
     def work(self, role: Role, commit_limit: int) -> Work:
         """This round's part for one worker."""
         start = self.cached[role]
         return Work(
             seq_id=self.seq_id,
-            params=self.request.params,
+            params=self.params(),
             total_tokens=self.total_tokens,
             start=start,
             commit=self.tokens[start:],

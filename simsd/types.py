@@ -48,7 +48,9 @@ class DecodeParams:
     the draft too). `steps` denoising steps fill a block (1..B). `gamma` tokens are drafted a round (1..B) in
     `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a probability, `entropy_bound` (entropy
     remasking) is in nats. `row_budget` bounds the rows of one `exact` verification. With `drafter` self the target's
-    last forward is the draft. `routing`, `routing_score` and `routing_cost` (in tokens) are s2d2's.
+    last forward is the draft. `routing`, `routing_score` and `routing_cost` (in tokens) are s2d2's. With `adaptive`,
+    gamma, draft_steps and row_budget are limits, and each round takes what is fastest (simsd/adaptive.py): the text of
+    exact stays the same, that of simsd then depends on measured times. It matters where a draft model takes part.
     """
 
     method: Method = "simsd"
@@ -76,6 +78,7 @@ class DecodeParams:
     routing: Routing = "span"
     routing_score: RoutingScore = "margin"
     routing_cost: float = 1.0
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

@@ -41,6 +41,7 @@ class Options(TypedDict, total=False):
     routing: Literal["span", "score", "hysteresis", "ucb"]
     routing_score: Literal["margin", "entropy"]
     routing_cost: float
+    adaptive: bool
 
 
 def generate_request(prompt: Prompt, options: Options) -> simsd_pb2.GenerateRequest:

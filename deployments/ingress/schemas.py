@@ -156,6 +156,7 @@ class SimSDOptions(Body):
     routing: Routing | None = None
     routing_score: RoutingScore | None = None
     routing_cost: float | None = Field(None, ge=0)
+    adaptive: bool | None = None
     events: bool = Field(False, description="stream every round as it happens")
 
 

@@ -36,6 +36,7 @@ DECODE_HELP = {
     "routing": "s2d2: when a span is verified",
     "routing_score": "s2d2: how the chance of acceptance is guessed",
     "routing_cost": "s2d2: tokens that a verification must be expected to bring",
+    "adaptive": "simsd and exact: gamma, draft steps and row budget are limits; each round takes what is fastest",
 }
 
 

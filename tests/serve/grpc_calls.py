@@ -87,6 +87,7 @@ def seeds() -> dict[str, Message]:
             routing=simsd_pb2.ROUTING_SCORE,
             routing_score=simsd_pb2.ROUTING_SCORE_ENTROPY,
             routing_cost=1.5,
+            adaptive=True,
         ),
     )
     request.chat_template_kwargs.update({"enable_thinking": False, "nested": {"list": [1, None, "x"]}})

@@ -1,0 +1,165 @@
+"""How much to draft, by what it brings: gamma, draft steps and row budget of each round of a sequence.
+
+The rule: of the choices within the request's own limits, the one with the most expected tokens per second. Tokens: the
+share of a block's open positions that a round of this choice fills, averaged over the sequence's own rounds, and before
+it has many over everybody's. Seconds: what the rows of the choice add to a forward, and its part of what a forward
+costs however few rows it has. A choice not tried yet is thought to fill the block, so all are soon tried; averages
+fade, so none is forgotten for good. To draft nothing, as `vanilla`, is a choice too: no drafting is kept up at a loss.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from simsd.types import DecodeParams, Verdicts
+
+FADE = 0.99
+"""Weight of a round when the next one has come."""
+TRUST = 4.0
+"""The average over all sequences weighs as much as so many rounds of a sequence's own."""
+HOPE = 0.1
+"""What is hoped of a choice weighs as much as so many rounds: a try refutes it, for a hundred rounds or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """gamma 0: the target denoises by itself. `row_budget` counts in exact alone."""
+
+    gamma: int
+    draft_steps: int
+    row_budget: int
+
+
+@dataclass(slots=True)
+class Line:
+    """Seconds of a forward by its rows: fixed + each * rows, by least squares that fade."""
+
+    weight: float = 0.0
+    rows: float = 0.0
+    seconds: float = 0.0
+    rows_rows: float = 0.0
+    rows_seconds: float = 0.0
+
+    def learn(self, rows: float, seconds: float) -> None:
+        if self.weight > 4:  # a forward that was interrupted says nothing of its rows
+            seconds = min(seconds, 3 * self.seconds / self.weight)
+        values = (1.0, rows, seconds, rows * rows, rows * seconds)
+        for name, value in zip(("weight", "rows", "seconds", "rows_rows", "rows_seconds"), values, strict=True):
+            setattr(self, name, FADE * getattr(self, name) + value)
+
+    def fit(self) -> tuple[float, float]:
+        """(fixed, each), neither negative."""
+        if not self.weight:
+            return 0.0, 0.0
+        mean_rows, mean = self.rows / self.weight, self.seconds / self.weight
+        spread = self.rows_rows / self.weight - mean_rows**2
+        together = self.rows_seconds / self.weight - mean_rows * mean
+        # Forwards that were all alike say nothing of the slope: half of their cost is put down to the rows then.
+        prior = 0.01 * mean_rows**2
+        each = (together + prior * mean / (2 * mean_rows)) / (spread + prior)
+        each = min(max(each, 0.0), mean / mean_rows)
+        return mean - each * mean_rows, each
+
+
+@dataclass(slots=True)
+class Yields:
+    """Of each choice: the share of the open positions that its rounds filled, as fading sums (weight, shares)."""
+
+    seen: defaultdict[Choice, tuple[float, float]] = field(default_factory=lambda: defaultdict(lambda: (0.0, 0.0)))
+
+    def learn(self, choice: Choice, share: float) -> None:
+        for other, (weight, total) in self.seen.items():
+            self.seen[other] = (FADE * weight, FADE * total)
+        weight, total = self.seen[choice]
+        self.seen[choice] = (weight + 1, total + share)
+
+    def expected(self, choice: Choice, prior: float, trust: float) -> float:
+        weight, total = self.seen[choice]
+        return (total + trust * prior) / (weight + trust)
+
+
+@dataclass(slots=True)
+class Costs:
+    """What a loop has learned of its models and of all its sequences."""
+
+    target: Line = field(default_factory=Line)
+    draft: Line = field(default_factory=Line)
+    yields: Yields = field(default_factory=Yields)
+
+    def learn(self, verdicts: Verdicts) -> None:
+        """From the forwards of a round."""
+        if verdicts.target_forwards:
+            self.target.learn(
+                verdicts.target_rows / verdicts.target_forwards, verdicts.target_s / verdicts.target_forwards
+            )
+        if verdicts.draft_forwards:
+            self.draft.learn(verdicts.draft_rows / verdicts.draft_forwards, verdicts.draft_s / verdicts.draft_forwards)
+
+    def of_round(self, choice: Choice, params: DecodeParams, opened: int, block_size: int, running: int) -> float:
+        """Seconds that a sequence's round takes of the pair, where `running` sequences share each forward."""
+        fixed, each = self.target.fit()
+        seconds = fixed / running + each * _target_rows(choice, params, opened, block_size)
+        if choice.gamma:
+            fixed, each = self.draft.fit()
+            seconds += choice.draft_steps * (fixed / running + each * block_size)
+        return seconds
+
+
+def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: int) -> int:
+    """Rows of a round; a block that was just opened commits the one before it."""
+    if not choice.gamma:
+        rows = block_size
+    elif params.method == "exact":
+        states = max(1, min(choice.row_budget // block_size, (1 << choice.gamma) - 1))
+        rows = states * block_size
+    elif params.layout == "branches":
+        rows = (choice.gamma + 1) * block_size
+    else:
+        rows = block_size + choice.gamma
+    return rows + (block_size if opened == block_size else 0)
+
+
+@dataclass(slots=True)
+class Adaptive:
+    """One sequence's choices. `params` are resolved: their gamma, draft_steps and row_budget are limits here."""
+
+    params: DecodeParams
+    block_size: int
+    own: Yields = field(default_factory=Yields)
+    now: Choice = Choice(0, 0, 0)
+    opened: int = 0
+
+    def choose(self, costs: Costs, opened: int, running: int) -> Choice:
+        """For a round in which `opened` positions of the block are open."""
+
+        def worth(choice: Choice) -> float:
+            hoped = 1.0 if choice.gamma else 1 / self.block_size
+            tokens = opened * self.own.expected(choice, costs.yields.expected(choice, hoped, HOPE), TRUST)
+            if not choice.gamma:
+                tokens = max(1.0, tokens)
+            seconds = costs.of_round(choice, self.params, opened, self.block_size, running)
+            return tokens / seconds if seconds else 0.0
+
+        self.opened = opened
+        self.now = max(self._choices(opened), key=worth)  # the first of equals: with nothing measured, the most drafted
+        return self.now
+
+    def _choices(self, opened: int) -> list[Choice]:
+        params, size = self.params, self.block_size
+        most = min(params.gamma, opened)
+        gammas = sorted({most, max(1, most // 2)} if params.method == "simsd" else {most}, reverse=True)
+        budgets = [params.row_budget]
+        if params.method == "exact":
+            budgets = sorted({min(params.row_budget, states * size) for states in (2, 4, 8, 16, 32)}, reverse=True)
+        choices = [
+            Choice(gamma, steps, budget)
+            for gamma in gammas
+            for steps in sorted({1, min(2, params.draft_steps, gamma), min(params.draft_steps, gamma)})
+            for budget in budgets
+        ]
+        return [*choices, Choice(0, 0, params.row_budget)]
+
+    def learn(self, costs: Costs, revealed: int) -> None:
+        """What came of the round."""
+        share = revealed / max(1, self.opened)
+        self.own.learn(self.now, share)
+        costs.yields.learn(self.now, share)
