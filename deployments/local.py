@@ -39,6 +39,8 @@ ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # On SIGTERM Ray would first drain its node, for clients that have another node to go to.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    # No record of every call in Ray's GCS: nobody reads it here, and it grows by some megabytes a minute.
+    "RAY_task_events_report_interval_ms": "0",
     "TOKENIZERS_PARALLELISM": "false",
     # How often load is reported to what adds pairs; by itself each 10 s.
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
