@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # pip shows its progress to a person, and keeps quiet in a log.
-INSTALL := $(BIN)/python -m pip install $(if $(CI),--quiet) --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --no-compile $(if $(CI),--quiet) --constraint constraints.txt
 # Arguments for the command behind a target: make serve ARGS="--port 9000", make test ARGS="-k text".
 ARGS ?=
 
+# What pip would do on one core, on all. Some packages carry files of newer Pythons, which do not compile.
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 # Where this is set (many container images do), each of the cluster's processes compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,12 +28,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing simsd-serve into $(VENV); the first time takes some minutes"
 	@$(INSTALL) --editable .
+	@$(COMPILE)
 	@touch $@
 
 # What only lint, types and tests need, so that `make serve` need not wait for it.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the tools for lint, types and tests"
 	@$(INSTALL) --editable '.[dev]'
+	@$(COMPILE)
 	@touch $@
 
 serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it

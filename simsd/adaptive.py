@@ -1,23 +1,25 @@
 """How much to draft, by what it brings: gamma, draft steps and row budget of each round of a sequence.
 
-The rule: of the choices within the request's own limits, the one with the most expected tokens per second. Tokens: the
-share of a block's open positions that a round of this choice fills, averaged over the sequence's own rounds, and before
-it has many over everybody's. Seconds: what the rows of the choice add to a forward, and its part of what a forward
-costs however few rows it has. A choice not tried yet is thought to fill the block, so all are soon tried; averages
-fade, so none is forgotten for good. To draft nothing, as `vanilla`, is a choice too: no drafting is kept up at a loss.
+The rule: of the choices within the request's own limits, the one with the most expected tokens per second. Tokens: from
+how often drafted tokens stood whose predecessors did, for each number of draft steps and each row budget, in the
+sequence's own rounds, and before it has many in everybody's. Seconds: what the rows of the choice add to a forward, and
+its part of what a forward costs however few rows it has. A choice not tried yet is hoped to be always right, so all are
+soon tried; averages fade, so none is forgotten for good. To draft nothing, as `vanilla`, is a choice too.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from simsd.types import DecodeParams, Verdicts
+from simsd.types import DecodeParams, Verdict, Verdicts
 
 FADE = 0.99
 """Weight of a round when the next one has come."""
-TRUST = 4.0
-"""The average over all sequences weighs as much as so many rounds of a sequence's own."""
-HOPE = 0.1
-"""What is hoped of a choice weighs as much as so many rounds: a try refutes it, for a hundred rounds or so."""
+TRUST = 32.0
+"""The average over all sequences weighs as much as so many judged tokens of a sequence's own."""
+MARGIN = 1.1
+"""Drafting must be expected to be so many times as fast as not to: the costs leave out what a round does beside."""
+HOPE = 0.2
+"""What is hoped of a choice weighs as much as so many judged tokens: a try refutes it, for hundreds of rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +62,25 @@ class Line:
         return mean - each * mean_rows, each
 
 
+Key = tuple[int, int]
+"""(draft_steps, row_budget) of a choice that drafts: what its tokens' fate depends on."""
+
+
 @dataclass(slots=True)
-class Yields:
-    """Of each choice: the share of the open positions that its rounds filled, as fading sums (weight, shares)."""
+class Fates:
+    """How often a token stood whose predecessors did, for each key; fading sums (stood, judged)."""
 
-    seen: defaultdict[Choice, tuple[float, float]] = field(default_factory=lambda: defaultdict(lambda: (0.0, 0.0)))
+    seen: defaultdict[Key, tuple[float, float]] = field(default_factory=lambda: defaultdict(lambda: (0.0, 0.0)))
 
-    def learn(self, choice: Choice, share: float) -> None:
-        for other, (weight, total) in self.seen.items():
-            self.seen[other] = (FADE * weight, FADE * total)
-        weight, total = self.seen[choice]
-        self.seen[choice] = (weight + 1, total + share)
+    def learn(self, key: Key, stood: int, fell: bool, fade: float) -> None:
+        for other, (good, judged) in self.seen.items():
+            self.seen[other] = (fade * good, fade * judged)
+        good, judged = self.seen[key]
+        self.seen[key] = (good + stood, judged + stood + fell)
 
-    def expected(self, choice: Choice, prior: float, trust: float) -> float:
-        weight, total = self.seen[choice]
-        return (total + trust * prior) / (weight + trust)
+    def chance(self, key: Key, prior: float, trust: float) -> float:
+        good, judged = self.seen[key]
+        return (good + trust * prior) / (judged + trust)
 
 
 @dataclass(slots=True)
@@ -83,10 +89,13 @@ class Costs:
 
     target: Line = field(default_factory=Line)
     draft: Line = field(default_factory=Line)
-    yields: Yields = field(default_factory=Yields)
+    fates: Fates = field(default_factory=Fates)
+    drafters: float = 0.0
 
-    def learn(self, verdicts: Verdicts) -> None:
-        """From the forwards of a round."""
+    def learn(self, verdicts: Verdicts, drafters: int) -> None:
+        """From the forwards of a round in which `drafters` sequences were drafted for."""
+        if drafters:
+            self.drafters += (drafters - self.drafters) / (4 if self.drafters else 1)
         if verdicts.target_forwards:
             self.target.learn(
                 verdicts.target_rows / verdicts.target_forwards, verdicts.target_s / verdicts.target_forwards
@@ -100,7 +109,8 @@ class Costs:
         seconds = fixed / running + each * _target_rows(choice, params, opened, block_size)
         if choice.gamma:
             fixed, each = self.draft.fit()
-            seconds += choice.draft_steps * (fixed / running + each * block_size)
+            seconds += choice.draft_steps * (fixed / max(1.0, min(self.drafters, running)) + each * block_size)
+            seconds *= MARGIN
         return seconds
 
 
@@ -124,24 +134,42 @@ class Adaptive:
 
     params: DecodeParams
     block_size: int
-    own: Yields = field(default_factory=Yields)
+    own: Fates = field(default_factory=Fates)
     now: Choice = Choice(0, 0, 0)
     opened: int = 0
+    running: int = 1
 
     def choose(self, costs: Costs, opened: int, running: int) -> Choice:
-        """For a round in which `opened` positions of the block are open."""
+        """For a round in which `opened` positions of the block are open, beside `running` sequences in all."""
 
         def worth(choice: Choice) -> float:
-            hoped = 1.0 if choice.gamma else 1 / self.block_size
-            tokens = opened * self.own.expected(choice, costs.yields.expected(choice, hoped, HOPE), TRUST)
-            if not choice.gamma:
-                tokens = max(1.0, tokens)
             seconds = costs.of_round(choice, self.params, opened, self.block_size, running)
-            return tokens / seconds if seconds else 0.0
+            return self._tokens(choice, costs, opened) / seconds if seconds else 0.0
 
-        self.opened = opened
+        self.opened, self.running = opened, running
         self.now = max(self._choices(opened), key=worth)  # the first of equals: with nothing measured, the most drafted
         return self.now
+
+    def learn(self, costs: Costs, verdict: Verdict) -> None:
+        """What came of the round."""
+        revealed = len(verdict.reveals)
+        if self.now.gamma and verdict.drafted:
+            stood, fell = verdict.accepted, verdict.recovered > 0
+            if self.params.method == "exact":  # its walk ends with a step of the target's own, unless the block does
+                stood, fell = revealed - 1, revealed < self.opened
+            key = (self.now.draft_steps, self.now.row_budget)
+            self.own.learn(key, stood, fell, FADE)
+            costs.fates.learn(key, stood, fell, FADE ** (1 / self.running))
+
+    def _tokens(self, choice: Choice, costs: Costs, opened: int) -> float:
+        """Expected of a round: those that stand, and one of the target's own unless they fill the block."""
+        if not choice.gamma:
+            return max(1.0, self.block_size / self.params.steps)
+        key = (choice.draft_steps, choice.row_budget)
+        chance = self.own.chance(key, costs.fates.chance(key, 1.0, HOPE), TRUST)
+        length = choice.gamma if self.params.method == "simsd" else opened - 1
+        stand = sum(chance**i for i in range(1, length + 1))
+        return stand + (1.0 if length < opened else 1.0 - chance**length)
 
     def _choices(self, opened: int) -> list[Choice]:
         params, size = self.params, self.block_size
@@ -157,9 +185,3 @@ class Adaptive:
             for budget in budgets
         ]
         return [*choices, Choice(0, 0, params.row_budget)]
-
-    def learn(self, costs: Costs, revealed: int) -> None:
-        """What came of the round."""
-        share = revealed / max(1, self.opened)
-        self.own.learn(self.now, share)
-        costs.yields.learn(self.now, share)

@@ -111,7 +111,7 @@ class Loop:
         ahead = self._draft_ahead(drafting)
         verdicts = await self.target.verify(verifying, proposals)
         self.metrics.count(drafting, verifying, verdicts)
-        self.costs.learn(verdicts)
+        self.costs.learn(verdicts, len(drafting))
         if self.on_round is not None:
             self.on_round(began, verdicts)
         self._commit(verdicts)
@@ -227,7 +227,7 @@ class Loop:
         for sequence in self.running.values():
             sequence.adapt(self.costs, len(self.running))
             for role, batch in batches.items():
-                if role == "draft" and not sequence.drafts:
+                if role == "draft" and not sequence.wants_draft:
                     continue
                 pending = sequence.pending(role)
                 limit = block_size if pending <= block_size else min(pending, budget[role])
@@ -248,7 +248,7 @@ class Loop:
                 continue
             stats = sequence.stats
             if sequence.adaptive is not None and verdict.reveals:
-                sequence.adaptive.learn(self.costs, len(verdict.reveals))
+                sequence.adaptive.learn(self.costs, verdict)
             outputs = sequence.apply(verdict)
             if sequence.decoding_at is None and not (sequence.prefilling or sequence.forced):
                 sequence.decoding_at = now if not verdict.reveals else sequence.admitted_at

@@ -91,9 +91,20 @@ class Sequence:
 
     @property
     def prefilling(self) -> bool:
-        """More than the one block that a decoding round folds in is owed somewhere."""
-        size = self.info.block_size
-        return self.pending("target") > size or (self.drafts and self.pending("draft") > size)
+        """More than the one block that a decoding round folds in is owed somewhere.
+
+        Where drafting adapts, the target need not wait for a draft that was left behind.
+        """
+        waits_for_draft = self.drafts and self.adaptive is None
+        return self.lags("target") or (waits_for_draft and self.lags("draft"))
+
+    def lags(self, role: Role) -> bool:
+        return self.pending(role) > self.info.block_size
+
+    @property
+    def wants_draft(self) -> bool:
+        """Whether the draft has a part in the next round, if only to catch up."""
+        return self.drafts and (self.adaptive is None or self.adaptive.now.gamma > 0)
 
     @property
     def forced(self) -> list[int]:
@@ -123,7 +134,7 @@ class Sequence:
         """
         params = self.request.params
         left = self.block.count(self.info.mask_token_id)
-        if not self.drafts or self.prefilling or self.forced:
+        if not self.wants_draft or self.prefilling or self.lags("draft") or self.forced:
             return 0
         if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not self.fresh:
             return 0

@@ -28,7 +28,7 @@ def costs(fixed: float, each: float, draft_fixed: float, draft_each: float) -> C
     learned, rng = Costs(), random.Random(1)
     for _ in range(200):
         rows, drafted = rng.randrange(4, 64), rng.randrange(4, 32)
-        learned.learn(measured(rows, fixed + each * rows, drafted, draft_fixed + draft_each * drafted))
+        learned.learn(measured(rows, fixed + each * rows, drafted, draft_fixed + draft_each * drafted), 64)
     return learned
 
 
@@ -60,7 +60,9 @@ def settle(adaptive: Adaptive, learned: Costs, accepts: float, running: int, rou
         stood = 0
         while stood < choice.gamma and rng.random() < accepts:
             stood += 1
-        adaptive.learn(learned, min(B, stood + (stood < B)))
+        fell = choice.gamma > 0 and stood < choice.gamma
+        reveals = [(0, 0)] * min(B, stood + (stood < B))
+        adaptive.learn(learned, Verdict(0, reveals=reveals, accepted=stood, recovered=int(fell)))
     return made[-50:]
 
 
@@ -85,9 +87,10 @@ def test_it_settles_on_what_pays(accepts: float, draft_s: float, wanted: object)
 
 def test_rows_decide_when_the_batch_is_large() -> None:
     """Alone, a forward costs the same whatever its rows: drafting pays. With 64 beside it, rows are all there is."""
-    learned = costs(0.004, 0.0004, 0.0004, 0.00004)
-    assert settle(adaptive(layout="branches"), learned, 0.6, running=1)[-1].gamma > 0
-    crowd = settle(adaptive(layout="branches"), learned, 0.6, running=64)
+    learned = costs(0.02, 0.0004, 0.0004, 0.00004)
+    alone = settle(adaptive(layout="branches"), learned, 0.8, running=1)
+    assert sum(choice.gamma > 0 for choice in alone) > 40
+    crowd = settle(adaptive(layout="branches"), learned, 0.8, running=64)
     assert sum(choice.gamma == 0 for choice in crowd) > 40
 
 
