@@ -35,9 +35,8 @@ def test_cpu_overlay_answers(short_tmp: Path) -> None:
             question = [{"role": "user", "content": "What is the capital of France?"}]
             answer = client.generate(question, max_tokens=16)
         assert "Paris" in answer.text
-        assert (
-            answer.stats.draft_forwards <= 2 * answer.stats.target_forwards
-        )  # draft_steps 1 of the args; and one ahead
+        # The file's args say draft_steps 1; another forward may be drafted ahead.
+        assert answer.stats.draft_forwards <= 2 * answer.stats.target_forwards
         family = descendants(process.pid)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(STOPPED_WITHIN_S) == 0

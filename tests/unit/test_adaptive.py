@@ -62,7 +62,7 @@ def settle(adaptive: Adaptive, learned: Costs, accepts: float, running: int, rou
             stood += 1
         fell = choice.gamma > 0 and stood < choice.gamma
         reveals = [(0, 0)] * min(B, stood + (stood < B))
-        adaptive.learn(learned, Verdict(0, reveals=reveals, accepted=stood, recovered=int(fell)))
+        adaptive.learn(learned, Verdict(0, reveals=reveals, drafted=choice.gamma, accepted=stood, recovered=int(fell)))
     return made[-50:]
 
 
