@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
-from ray.exceptions import RayActorError
+from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
@@ -35,7 +35,7 @@ class Coordinators:
                 if isinstance(item, SimSDError):
                     raise item
                 yield item
-        except RayActorError as error:
+        except (RayActorError, ObjectLostError) as error:  # with a whole node, what it had said is lost too
             raise CoordinatorLostError(f"the coordinator of {request.request_id} is gone") from error
         finally:
             stream.cancel()  # does nothing to a stream that has ended
