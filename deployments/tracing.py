@@ -152,7 +152,8 @@ class LoopTracing:
                 attributes[f"simsd.{name}"] = getattr(verdict, name)
             span = self._tracing.start("round", self._spans[seq_id], began, **attributes)
             if verdict.draft_cached is not None:
-                self._call("draft", span, began, began + verdicts.draft_s, verdicts.draft_forwards, verdicts.draft_rows)
+                drafted = began + verdicts.draft_s - verdicts.ahead_s
+                self._call("draft", span, began, drafted, verdicts.draft_forwards, verdicts.draft_rows)
             start = max(began, ended - verdicts.target_s)
             self._call("verify", span, start, ended, verdicts.target_forwards, verdicts.target_rows)
             self._tracing.end(span, ended)

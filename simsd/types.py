@@ -280,6 +280,7 @@ class Proposals:
     """`items` has a sequence only when its draft is caught up; `cached` says how many tokens the draft holds KV for.
 
     `took_part` counts each sequence's forwards; `forwards` those of the batch, which neighbours may have made longer.
+    Both, and `rows` and `elapsed_s`, have those in which the draft went ahead since the last call; they took `ahead_s`.
     """
 
     items: dict[str, Proposal]
@@ -288,6 +289,7 @@ class Proposals:
     forwards: int
     rows: int
     elapsed_s: float
+    ahead_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -331,6 +333,8 @@ class Verdict:
 
 @dataclass(slots=True)
 class Verdicts:
+    """Of a round. Seconds are those inside the models' calls; of `draft_s`, `ahead_s` were over before it began."""
+
     items: dict[str, Verdict]
     target_forwards: int
     target_rows: int
@@ -338,6 +342,7 @@ class Verdicts:
     draft_forwards: int = 0
     draft_rows: int = 0
     draft_s: float = 0.0
+    ahead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class Worker:
                 forwards=cost.forwards + ahead_cost.forwards,
                 rows=cost.rows + ahead_cost.rows,
                 elapsed_s=time.perf_counter() - began + ahead_cost.elapsed_s,
+                ahead_s=ahead_cost.elapsed_s,
             )
 
     @torch.inference_mode()
@@ -239,6 +240,7 @@ class Worker:
                 draft_forwards=proposals.forwards if proposals else 0,
                 draft_rows=proposals.rows if proposals else 0,
                 draft_s=proposals.elapsed_s if proposals else 0.0,
+                ahead_s=proposals.ahead_s if proposals else 0.0,
             )
 
     def release(self, seq_ids: list[str]) -> None:

@@ -28,12 +28,13 @@ AUTOSCALING_INTERVALS = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What uses a cluster is marked `serve`.
 
-    This folder's tests have limits in seconds, which a busy machine may miss: a failure counts if it repeats.
+    This folder's tests have limits in seconds, which a busy machine may miss: a failure counts if it repeats. But what
+    was counted of one `command` is not counted again.
     """
     for item in items:
         if {"server", "command"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.serve)
-        if item.path.parent == Path(__file__).parent:
+        if item.path.parent == Path(__file__).parent and "command" not in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 

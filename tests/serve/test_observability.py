@@ -251,10 +251,11 @@ def test_scraped_counters_are_what_requests_were_told(command: Command) -> None:
     # One request after the other: each had the batch for itself.
     assert value("simsd_rounds_total") == total["rounds"]
     assert value("simsd_forwards_total", "target") == total["target_forwards"]
-    assert value("simsd_forwards_total", "draft") == total["draft_forwards"]
+    # What was drafted ahead in a request's last round is nobody's.
+    assert 0 <= value("simsd_forwards_total", "draft") - total["draft_forwards"] <= 5
     assert value("simsd_rows_total", "target") > total["prompt_tokens"] - total["cached_tokens"]
-    inside = value("simsd_model_seconds_total", "target") + value("simsd_model_seconds_total", "draft")
-    assert 0 < inside < total["prefill_s"] + total["decode_s"]
+    for model in ("target", "draft"):
+        assert 0 < value("simsd_model_seconds_total", model) < total["prefill_s"] + total["decode_s"]
     for phase in ("queue", "prefill", "decode"):
         assert value("simsd_request_phase_seconds_total", phase) == pytest.approx(total[f"{phase}_s"], rel=1e-6)
     for name in HISTOGRAMS:

@@ -64,7 +64,7 @@ def test_files_and_options_that_are_refused(tmp_path: Path) -> None:
         (("  port: 8000", "  prt: 8000"), "http_options.prt: no such setting; did you mean 'port'"),
         (("  port: 9000", "  prt: 9000"), "grpc_options.prt: no such setting"),
         (("encoding:", "encodin:"), "logging_config.encodin"),
-        (("name: Ingress", "name: Ingres"), "applications.0.deployments.3.name must be one of Ingress"),
+        (("name: Ingress", "name: Ingres"), "applications.0.deployments.0.name must be one of Ingress"),
         (("num_replicas:", "num_replica:"), "applications.0.deployments.0.num_replica: no such setting"),
         (("upscale_delay_s:", "upscale_s:"), "applications.0.deployments.0.autoscaling_config.upscale_s"),
         (("min_replicas: 1", "min_replicas: 9"), "applications.0.deployments.0.autoscaling_config: max_replicas"),
