@@ -15,7 +15,7 @@ from simsd_client import SimSDClient
 from tests.serve.cluster import alive, pids_of, wait_until
 from tests.serve.command import SIMSD, Command, started
 
-STOPPED_WITHIN_S = 10.0
+STOPPED_WITHIN_S = 20.0
 
 
 def refused(*options: str) -> str:
