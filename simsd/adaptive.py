@@ -24,7 +24,7 @@ HOPE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """gamma 0: the target denoises by itself. `row_budget` counts in exact alone."""
+    """All 0: the target denoises by itself. `row_budget` counts in exact alone."""
 
     gamma: int
     draft_steps: int
@@ -63,7 +63,7 @@ class Line:
 
 
 Key = tuple[int, int]
-"""(draft_steps, row_budget) of a choice that drafts: what its tokens' fate depends on."""
+"""(draft_steps, row_budget) of a choice: what its tokens' fate depends on."""
 
 
 @dataclass(slots=True)
@@ -152,22 +152,24 @@ class Adaptive:
 
     def learn(self, costs: Costs, verdict: Verdict) -> None:
         """What came of the round."""
-        revealed = len(verdict.reveals)
-        if self.now.gamma and verdict.drafted:
+        if self.now.gamma and not verdict.drafted:
+            return  # the draft was left behind, and is catching up
+        # A walk, or a step of the target's own, has one token anyway, and ends with it unless the block is full.
+        stood, fell = len(verdict.reveals) - 1, len(verdict.reveals) < self.opened
+        if self.now.gamma and self.params.method == "simsd":
             stood, fell = verdict.accepted, verdict.recovered > 0
-            if self.params.method == "exact":  # its walk ends with a step of the target's own, unless the block does
-                stood, fell = revealed - 1, revealed < self.opened
-            key = (self.now.draft_steps, self.now.row_budget)
-            self.own.learn(key, stood, fell, FADE)
-            costs.fates.learn(key, stood, fell, FADE ** (1 / self.running))
+        key = (self.now.draft_steps, self.now.row_budget)
+        self.own.learn(key, stood, fell, FADE)
+        costs.fates.learn(key, stood, fell, FADE ** (1 / self.running))
 
     def _tokens(self, choice: Choice, costs: Costs, opened: int) -> float:
         """Expected of a round: those that stand, and one of the target's own unless they fill the block."""
-        if not choice.gamma:
-            return max(1.0, self.block_size / self.params.steps)
+        hoped = 1.0
+        if not choice.gamma and self.params.remasking in ("static", "sequential"):
+            hoped = 1 - self.params.steps / self.block_size  # no hope: it is known
         key = (choice.draft_steps, choice.row_budget)
-        chance = self.own.chance(key, costs.fates.chance(key, 1.0, HOPE), TRUST)
-        length = choice.gamma if self.params.method == "simsd" else opened - 1
+        chance = self.own.chance(key, costs.fates.chance(key, hoped, HOPE), TRUST)
+        length = choice.gamma if choice.gamma and self.params.method == "simsd" else opened - 1
         stand = sum(chance**i for i in range(1, length + 1))
         return stand + (1.0 if length < opened else 1.0 - chance**length)
 
@@ -184,4 +186,4 @@ class Adaptive:
             for steps in sorted({1, min(2, params.draft_steps, gamma), min(params.draft_steps, gamma)})
             for budget in budgets
         ]
-        return [*choices, Choice(0, 0, params.row_budget)]
+        return [*choices, Choice(0, 0, 0)]

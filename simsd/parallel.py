@@ -85,8 +85,8 @@ class LeadingWorker:
     def release_all(self) -> None:
         self._all("release_all")
 
-    def page_use(self) -> PageUse:
-        return self._worker.page_use()
+    def page_use(self, check: bool = True) -> PageUse:
+        return self._worker.page_use(check)
 
     def close(self) -> None:
         """Let the other ranks go; fine if they are gone."""

@@ -44,7 +44,7 @@ class Task:
     def assume(self, proposal: Proposal) -> None:
         """Look at the block after the open one, as if `proposal` filled that."""
         self.proposal = proposal
-        self.assumed, self.proposal = self._filled((1 << len(proposal.offsets)) - 1), None
+        self.assumed = self._filled((1 << len(proposal.offsets)) - 1)
         size = len(self.assumed)
         gamma = min(self.work.params.gamma, size)
         self.work = dataclasses.replace(self.work, block=[self.mask_token_id] * size, step=0, gamma=gamma)

@@ -68,10 +68,8 @@ def _lines(axes: "Axes", series: Mapping[str, tuple[Sequence[float], Sequence[fl
 
 def _by_doubling(axes: "Axes") -> None:
     """A logarithmic x axis with plain numbers."""
-    from matplotlib.ticker import ScalarFormatter
-
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def _series(rows: Sequence[Row], by: str, x: str, y: str, prefix: str = "") -> dict[str, tuple[list[float], list[Any]]]:

@@ -13,6 +13,15 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+WATCH = """
+    window.cells = []; window.rounds = [];
+    new MutationObserver(() => {
+        for (const cell of document.querySelectorAll(".board .cell")) window.cells.push(cell.dataset.kind);
+        const rounds = document.querySelector("[data-figure=rounds]")?.textContent;
+        if (rounds && rounds !== window.rounds.at(-1)) window.rounds.push(rounds);
+    }).observe(document.querySelector("#lanes"), { subtree: true, childList: true, attributes: true });
+"""
+"""Script that notes what the cells are and what the counter says, whenever something changes."""
 WIDE, NARROW = (1280, 800), (390, 844)
 TIMEOUT_S = 30.0
 ARGUMENTS = (

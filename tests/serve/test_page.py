@@ -17,21 +17,12 @@ from simsd.errors import QueueFullError, WorkerLostError
 from simsd.ports import free_port
 from simsd.tokenizer import Tokenizer
 from simsd.types import Output, Request, RoundEvent, Stats
-from tests.serve.browser import NARROW, WIDE, Page, browser
+from tests.serve.browser import NARROW, WATCH, WIDE, Page, browser
 from tests.serve.conftest import TIMEOUT_S, Server
 from tests.serve.stand_in import BLOCK_SIZE as BLOCK
 from tests.serve.stand_in import build_app, client_of
 
 PROMPT = "Mia buys 4 bags of 17 stamps and gives away 9. How many stamps are left?"
-WATCH = """
-    window.cells = []; window.rounds = [];
-    new MutationObserver(() => {
-        for (const cell of document.querySelectorAll(".board .cell")) window.cells.push(cell.dataset.kind);
-        const rounds = document.querySelector("[data-figure=rounds]")?.textContent;
-        if (rounds && rounds !== window.rounds.at(-1)) window.rounds.push(rounds);
-    }).observe(document.querySelector("#lanes"), { subtree: true, childList: true, attributes: true });
-"""
-"""Script that notes what the cells are and what the counter says, whenever something changes."""
 
 
 @dataclass

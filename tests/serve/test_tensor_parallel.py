@@ -4,7 +4,7 @@ import httpx
 from ray import serve
 
 from deployments.app import build_app
-from tests.serve.cluster import pids_of, wait_until
+from tests.serve.cluster import engines, pids_of, wait_until
 from tests.serve.conftest import Server
 
 NAME = "split"
@@ -30,6 +30,7 @@ def test_a_split_target_gives_the_same_text(server: Server) -> None:
             assert split["model"] == NAME
             assert split["choices"][0]["message"] == whole["choices"][0]["message"]
         assert len(pids_of("ray::Follower")) == 1
+        assert {state.pages.held for state in engines(NAME).values()} == {0}
     finally:
         serve.delete(NAME)
     wait_until(lambda: not set(pids_of("ray::Follower")) - processes, 20)

@@ -85,6 +85,17 @@ def test_it_settles_on_what_pays(accepts: float, draft_s: float, wanted: object)
     assert all(choice.draft_steps <= 1 for choice in made if wanted(choice))  # type: ignore[operator]
 
 
+def test_what_the_target_reveals_by_itself_is_learnt() -> None:
+    """Dynamic steps that fill the block at once leave nothing to draft for."""
+    learned, exact = costs(0.003, 0.0001, 0.0003, 0.00001), adaptive(method="exact", remasking="dynamic")
+    made = []
+    for _ in range(100):
+        choice = exact.choose(learned, B, 1)
+        made.append(choice.gamma)
+        exact.learn(learned, Verdict(0, reveals=[(0, 0)] * B, drafted=choice.gamma, accepted=B - 1))
+    assert sum(gamma == 0 for gamma in made[-50:]) == 50
+
+
 def test_rows_decide_when_the_batch_is_large() -> None:
     """Alone, a forward costs the same whatever its rows: drafting pays. With 64 beside it, rows are all there is."""
     learned = costs(0.02, 0.0004, 0.0004, 0.00004)

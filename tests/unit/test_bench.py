@@ -1,21 +1,15 @@
 """What the benchmarks count, on tiny pairs without weights, and that every output says what it is of."""
 
 import json
-import threading
-import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from simsd.bench import ablate, approx, serve
-from simsd.bench.approx import Step, compare, drafted_path, summary, wrong_steps
+from simsd.bench import ablate, serve
 from simsd.bench.decode import Result, Sample, Setting, measure, untimed_s
 from simsd.bench.methods import METHODS, Protocol, methods
 from simsd.bench.pair import PairSpec
@@ -29,10 +23,6 @@ from simsd.errors import ConfigError, RequestError
 from simsd.loop import Loop
 from simsd.models.registry import build_model
 from simsd.types import DecodeParams, Stats
-from simsd.worker import Worker
-from tests import oracle
-from tests.unit.checkpoints import Shape, write_checkpoint
-from tests.unit.toy_tokenizer import MASK_ID
 
 TINY = PairSpec(device="cpu", random_weights=("tiny", "tiny"))
 SHORT = Protocol("latency", max_tokens=12, warm_up=1)
@@ -180,68 +170,6 @@ def test_a_pair_that_cannot_be(changes: dict[str, Any], says: str) -> None:
         PairSpec(**changes)
 
 
-def one_layer(directory: Path, layers: int) -> Worker:
-    shape = Shape(hidden_size=32, heads=2, kv_heads=1, intermediate_size=48, layers=layers)
-    from simsd.config import WorkerConfig
-
-    return Worker(WorkerConfig(role="target", model=str(write_checkpoint(directory, shape, seed=3)), device="cpu"))
-
-
-def test_one_pass_is_exact_in_one_layer_and_leaks_in_more(tmp_path: Path) -> None:
-    """The two-hop leak needs a second layer (paper.md); slots numbered onward are wrong in any."""
-    known, block = list(range(4, 24)), [7, *[MASK_ID] * 3]
-    for layers, leaks in ((1, False), (3, True)):
-        worker = one_layer(tmp_path / str(layers), layers)
-        steps = compare(worker, known, block, drafted_path(worker, known, block))
-        assert [step.rank for step in steps] == [0, 1, 2]
-        assert (summary(steps)["total_variation"] > 1e-4) == leaks
-        assert not any(step.wrong for step in steps)
-        onward = compare(worker, known, block, drafted_path(worker, known, block), aligned=False)
-        assert summary(onward)["total_variation"] > 0.01
-
-
-def test_sequential_logits_are_the_plain_models(tmp_path: Path) -> None:
-    """A wrong draft is called wrong where the plain model says so, and what comes after is not reached."""
-    worker = one_layer(tmp_path, 2)
-    known, block = list(range(4, 24)), [MASK_ID] * B
-    best = {}
-    for offset in range(B):
-        tokens = known + [11] * offset + [MASK_ID] * (B - offset)
-        logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))
-        logits[:, MASK_ID] = float("-inf")
-        best[offset] = int(logits[len(known) + offset].argmax())
-    steps = compare(worker, known, block, [(offset, 11) for offset in range(B)])
-    assert [step.wrong for step in steps] == [best[offset] != 11 for offset in range(B)]
-    first = next(i for i, step in enumerate(steps) if step.wrong)
-    assert [step.reached for step in steps] == [i <= first for i in range(B)]
-    right = compare(worker, known, block, [(0, best[0])])
-    assert right[0].wrong is False
-
-
-def test_steps_where_the_draft_is_wrong_are_told_apart() -> None:
-    steps = [
-        Step(0, True, 0.0, 0.0, wrong=False, reached=True, accepts=True),
-        Step(1, False, 1.0, 0.5, wrong=True, reached=True, accepts=True),
-        Step(2, True, 0.2, 0.1, wrong=True, reached=False, accepts=False),
-    ]
-    assert wrong_steps(steps) == [steps[1]]
-    assert summary(steps) == {
-        "steps": 3,
-        "top1": 2 / 3,
-        "kl": pytest.approx(0.4),
-        "total_variation": pytest.approx(0.2),
-    }
-    assert summary([])["top1"] is None
-
-
-def test_steps_of_an_answer_cover_its_blocks(items: list[Any]) -> None:
-    loop = TINY.loop(B)
-    prompt = loop.tokenizer.encode_messages(items[0].messages)
-    steps = approx.steps_of(loop, items[0], own_draft=True, max_blocks=2)
-    assert len(steps) in (B - len(prompt) % B, 2 * B - len(prompt) % B)
-    assert not wrong_steps(steps)
-
-
 @pytest.mark.parametrize("block_size", [4, 8])
 @pytest.mark.parametrize("name", ablate.ABLATIONS)
 def test_ablations_change_what_they_say(name: str, block_size: int) -> None:
@@ -263,99 +191,6 @@ def test_the_rope_ablation_has_both_position_ids(items: list[Any]) -> None:
     rows = report["sections"]["rope"]
     assert [row["method"] for row in rows] == ["vanilla-static", "aligned", "slots numbered onward"]
     assert rows[2]["kl"] > rows[1]["kl"] >= 0
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Streams two tokens; remembers bodies and how many requests were in flight. A prompt "fail" is refused."""
-
-    bodies: list[dict[str, Any]]
-    flying, most = 0, 0
-    lock = threading.Lock()
-
-    def do_POST(self) -> None:
-        cls = type(self)
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        with cls.lock:
-            cls.bodies.append(body)
-            cls.flying += 1
-            cls.most = max(cls.most, cls.flying)
-        time.sleep(0.02)
-        if body["messages"][0]["content"] == "fail":
-            self.send_error(400, "refused")
-        else:
-            self.send_response(200)
-            self.end_headers()
-            for delta in ({"role": "assistant"}, {"content": "a"}, {"content": "b"}):
-                self.event({"choices": [{"delta": delta}], "usage": None})
-                time.sleep(0.01)
-            self.event({"choices": [], "usage": {"completion_tokens": 2}})
-            self.wfile.write(b"data: [DONE]\n\n")
-        with cls.lock:
-            cls.flying -= 1
-
-    def event(self, chunk: dict[str, Any]) -> None:
-        self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def server() -> Iterator[tuple[str, type[Handler]]]:
-    handler = type("Fresh", (Handler,), {"bodies": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}", handler
-        finally:
-            http.shutdown()
-            thread.join()
-
-
-def test_a_sweep_keeps_so_many_clients_busy(items: list[Any]) -> None:
-    asked = items * 4
-    with server() as (url, handler):
-        report = serve.run(
-            PairSpec(), asked, B, ["vanilla-dynamic", "simsd"], [1, 3], Protocol(), url, lambda _: lambda: None
-        )
-    assert handler.most == 3
-    assert [(row["method"], row["concurrency"]) for row in report["rows"]] == [
-        ("vanilla-dynamic", 1),
-        ("simsd", 1),
-        ("vanilla-dynamic", 3),
-        ("simsd", 3),
-    ]
-    assert len(handler.bodies) == 4 * (3 + 16)
-    told = handler.bodies[0]["simsd"]
-    assert told == {"method": "vanilla", "remasking": "dynamic"}  # .9 is the default
-    for row in report["rows"]:
-        assert row["requests"] == 16
-        assert row["tokens_per_s"] == pytest.approx(2 * row["requests_per_s"])
-        assert 20 < row["first_p50_ms"] < row["latency_p50_ms"] <= row["latency_p95_ms"]
-        assert "in_process_tokens_per_s" not in row
-
-
-def test_a_server_that_refuses_is_quoted(items: list[Any]) -> None:
-    bad = replace(items[0], messages=[{"role": "user", "content": "fail"}])
-    with server() as (url, _), pytest.raises(serve.ServerError, match=r"(?s)status 400.*refused"):
-        serve.run(PairSpec(), [bad], B, ["simsd"], [1], Protocol(), url, lambda _: lambda: None)
-
-
-def test_what_cannot_be_asked_over_http_is_refused(items: list[Any]) -> None:
-    named = methods(B, Protocol())
-    for name in serve.HTTP_METHODS:
-        serve.body(items[0], named[name])
-    with pytest.raises(ConfigError, match="drafter cannot be chosen over HTTP"):
-        serve.body(items[0], named["exact-self"])
-    with pytest.raises(ConfigError, match="random_weights"):
-        serve.run(TINY, items, B, ["simsd"], [1], Protocol(), None, lambda _: lambda: None)
-
-
-def test_percentiles_are_of_the_nearest_rank() -> None:
-    assert serve.percentile([1, 2, 3, 4], 0.5) == 2
-    assert serve.percentile(list(range(1, 101)), 0.95) == 95
-    assert serve.percentile([7], 0.95) == 7
 
 
 def test_prompts_come_from_files(tmp_path: Path) -> None:
