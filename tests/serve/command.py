@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from simsd.ports import free_port
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
+STDERR = "stderr.txt"
 
 
 @dataclass
@@ -98,16 +99,19 @@ class Command:
 def started(
     port: int, temporary: Path, *options: str, environment: dict[str, str] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
-    """The command in a session of its own, with a temporary directory of its own."""
+    """The command in a session of its own, with a temporary directory of its own, and its stderr in `STDERR` there."""
     temporary.mkdir()
-    with subprocess.Popen(
-        [*SIMSD, "--port", str(port), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | (environment or {}) | {"TMPDIR": str(temporary)},
-        start_new_session=True,
-    ) as process:
+    with (
+        (temporary / STDERR).open("w") as stderr,
+        subprocess.Popen(
+            [*SIMSD, "--port", str(port), *options],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=os.environ | (environment or {}) | {"TMPDIR": str(temporary)},
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             yield process
         finally:
@@ -126,15 +130,14 @@ def running(temporary: Path) -> Iterator[Command]:
     options = ("--grpc-port", str(grpc_port), "--metrics-port", str(metrics_port))
     began = time.monotonic()
     with collector.listening(), started(port, temporary / "t", *options, environment=environment) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == f"ready http://127.0.0.1:{port}\n", process.stderr.read()
+        assert process.stdout is not None
+        notes = temporary / "t" / STDERR
+        assert process.stdout.readline() == f"ready http://127.0.0.1:{port}\n", notes.read_text()
         print(f"ready after {time.monotonic() - began:.1f} s")
         assert process.stdout.readline() == f"ready grpc 127.0.0.1:{grpc_port}\n"
         curl = process.stdout.readline()
-        while "metrics" not in (note := process.stderr.readline()):
-            assert note
-        found = re.fullmatch(r"simsd: metrics (\S+), logs (\S+)\n", note)
-        assert found, note
+        found = re.search(r"simsd: metrics (\S+), logs (\S+)\n", notes.read_text())
+        assert found, notes.read_text()
         assert found[1] == f"http://127.0.0.1:{metrics_port}/metrics"
         url, grpc = f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}"
         yield Command(process, temporary / "t", url, grpc, curl, found[1], Path(found[2]), collector)

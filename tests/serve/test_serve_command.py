@@ -15,7 +15,8 @@ from simsd_client import SimSDClient
 from tests.serve.cluster import alive, pids_of, wait_until
 from tests.serve.command import SIMSD, Command, started
 
-STOPPED_WITHIN_S = 20.0
+STOPPED_WITHIN_S = 60.0
+"""Three seconds on an idle machine; tests beside it take what they get."""
 
 
 def refused(*options: str) -> str:
