@@ -51,7 +51,8 @@ class PagedAttention:
     def _attend(self, kv: Tensor, q: Tensor, group: Group) -> Tensor:
         """q [S, R, H, D] -> [S, R, H * D]. Query heads of one KV head become rows, so KV is never repeated."""
         sequences, rows, heads, head_dim = q.shape
-        context = kv[group.table]  # [S, L, 2, Hkv, D]
+        # Four to five times as fast as kv[table], on a CPU.
+        context = kv.index_select(0, group.table.flatten()).unflatten(0, group.table.shape)  # [S, L, 2, Hkv, D]
         keys, values = context[:, :, 0].transpose(1, 2), context[:, :, 1].transpose(1, 2)
         kv_heads = keys.shape[1]
         folded = q.view(sequences, rows, kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)

@@ -75,6 +75,8 @@ class Worker:
         else:
             self.model = load_model(path, config.model, dtype, ranks.rank, ranks.size).to(self.device)
             self.model.reduce_over(ranks.sum)
+        if self.device == "cpu" and dtype == torch.float32:
+            self.model.prepare()
         shape = self.model.config
         tokenizer = Tokenizer.load(path, config.mask_token_id)
         end_of_turn = tokenizer.end_of_turn_id

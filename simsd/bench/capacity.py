@@ -12,7 +12,7 @@ from typing import Any
 
 from simsd.bench.pair import PairSpec
 from simsd.bench.prompts import family_items
-from simsd.bench.serve import requests_for, sweep
+from simsd.bench.serve import over_http, requests_for, sweep
 from simsd.bench.server import serving
 from simsd.capacity import Fitted, Load, Pair, Speculation
 from simsd.engine import generate_all
@@ -22,7 +22,7 @@ from simsd.types import DecodeParams, Request, Verdicts
 FAMILIES = 4
 BATCHES = (1, 2, 4, 8)
 """Sequences decoded together while forwards are measured."""
-PER_CLIENT = 4
+PER_CLIENT, WARM_UP = 4, 3
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,12 @@ def check(
     measured = measure(spec, block_size, asked[:for_costs], params)
     pair = measured.pair(block_size, params, overhead_s)
     rows, first = [], for_costs
-    with serving(spec, block_size, max(clients)) as url:
+    with serving(spec, block_size, max(clients)) as server:
+        connect = over_http(server.url)
+        asyncio.run(sweep(connect, asked[:WARM_UP], params, 1))
         for count, size in zip(clients, sizes, strict=True):
             note(f"{count} at a time over HTTP, {size} requests")
-            answers, wall_s = asyncio.run(sweep(url, asked[first : first + size], params, count))
+            answers, wall_s = asyncio.run(sweep(connect, asked[first : first + size], params, count))
             first += size
             rows.append(
                 {

@@ -157,10 +157,11 @@ def serve(report: dict[str, Any]) -> str:
     columns = (
         column("at a time", "concurrency"),
         column("method", "method"),
+        column("by", "interface"),
         column("requests", "requests"),
         column("tokens/s", "tokens_per_s", 1),
         column("in process: tokens/s", "in_process_tokens_per_s", 1),
-        ("of it over HTTP", lambda row: number(_share(row))),
+        ("of it served", lambda row: number(_share(row))),
         column("requests/s", "requests_per_s", 2),
         column("first text p50, ms", "first_p50_ms", 0),
         column("p95", "first_p95_ms", 0),
@@ -169,15 +170,30 @@ def serve(report: dict[str, Any]) -> str:
     )
     text = (
         f"B = {report['block_size']}. So many clients, each sends its next request when its last answer is there; chat "
-        "completions, streamed. *tokens/s* are of all clients together over the wall time, prefill, queue and HTTP "
-        "included; *in process* the same requests without Ray and HTTP, prefill included, after the server was "
+        "completions, streamed. *tokens/s* are of all clients together over the wall time, prefill, queue and network "
+        "included; *in process* the same requests without Ray and network, prefill included, after the server was "
         "stopped. Methods take turns at each concurrency. Latencies are of requests as a client sees them; the server "
         "shares the cores with the clients. No prefix cache"
         + (", unless the server has one." if report["url"] else ".")
     )
-    return "\n".join(
-        [*head("Serving: a sweep over concurrency", report), "", text, "", *table(columns, report["rows"]), ""]
-    )
+    lines = [*head("Serving: a sweep over concurrency", report), "", text, "", *table(columns, report["rows"])]
+    if rows := [row for row in report["rows"] if "cpu_ms" in row]:
+        lines += ["", "## Where the time goes", "", CPU_TEXT, "", *_cpu_table(rows)]
+    return "\n".join([*lines, ""])
+
+
+CPU_TEXT = (
+    "CPU milliseconds of each process for one request, all cores together. What the engines take beyond *in process* "
+    "is Ray's part of their calls, and caches that others have emptied. A machine with fewer cores than busy processes "
+    "answers a request in no less than the sum over its cores."
+)
+
+
+def _cpu_table(rows: list[Row]) -> list[str]:
+    columns = [column("at a time", "concurrency"), column("method", "method"), column("by", "interface")]
+    columns += [column(part, part, 1) for part in rows[0]["cpu_ms"]]
+    columns += [column("sum", "sum", 1), column("in process", "in_process_cpu_ms", 1)]
+    return table(columns, [row | row["cpu_ms"] | {"sum": sum(row["cpu_ms"].values())} for row in rows])
 
 
 def _share(row: Row) -> float | None:

@@ -143,7 +143,7 @@ def approx(report: dict[str, Any]) -> "dict[str, Figure]":
 def serve(report: dict[str, Any]) -> "dict[str, Figure]":
     """Throughput and latency against concurrency."""
     figure, (left, right) = _figure(2)
-    rows = report["rows"]
+    rows = [row for row in report["rows"] if row["interface"] == "HTTP"]
     series = _series(rows, "method", "concurrency", "tokens_per_s")
     if any(row.get("in_process_tokens_per_s") for row in rows):
         inside = _series(rows, "method", "concurrency", "in_process_tokens_per_s")

@@ -1,4 +1,4 @@
-"""A concurrency sweep over HTTP, and beside it the same requests in this process.
+"""A concurrency sweep over HTTP and gRPC, and beside it the same requests in this process.
 
 Closed loop: so many clients, each sends its next request when its last answer is there. Answers are streamed.
 """
@@ -7,21 +7,23 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import httpx
 
 from simsd.bench.decode import Tick
 from simsd.bench.methods import Protocol, methods
 from simsd.bench.pair import PairSpec
-from simsd.bench.server import serving
+from simsd.bench.server import Server, serving
 from simsd.engine import generate_all
 from simsd.errors import ConfigError, SimSDError
 from simsd.eval.datasets import Item
 from simsd.types import DecodeParams, Request
+from simsd_client import AsyncSimSDClient, CallError, Options
 
 OVER_HTTP = ("method", "gamma", "draft_steps", "layout", "fallback", "remasking", "steps", "threshold", "row_budget")
 """Fields of DecodeParams that the `simsd` object of a request has; beside it the body has `PLAIN`."""
@@ -46,6 +48,11 @@ class Answer:
     first_s: float
     total_s: float
     tokens: int
+
+
+Ask = Callable[[Item, DecodeParams], Awaitable[Answer]]
+Connect = Callable[[int], AbstractAsyncContextManager[Ask]]
+"""For so many clients at a time."""
 
 
 class ServerError(SimSDError):
@@ -93,36 +100,66 @@ async def ask(client: httpx.AsyncClient, item: Item, params: DecodeParams) -> An
     return Answer(total_s if first_s is None else first_s, total_s, tokens)
 
 
+def over_http(url: str) -> Connect:
+    @asynccontextmanager
+    async def connect(concurrency: int) -> AsyncIterator[Ask]:
+        limits = httpx.Limits(max_connections=concurrency)
+        async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, limits=limits) as client:
+            yield partial(ask, client)
+
+    return connect
+
+
+def over_grpc(address: str) -> Connect:
+    async def ask_grpc(client: AsyncSimSDClient, item: Item, params: DecodeParams) -> Answer:
+        fields_of = body(item, params)
+        options = {name: fields_of[name] for name in PLAIN} | fields_of["simsd"]
+        began, first_s, tokens = time.perf_counter(), None, 0
+        try:
+            async for message in client.stream(item.messages, timeout_s=TIMEOUT_S, **cast(Options, options)):
+                if first_s is None and message.text:
+                    first_s = time.perf_counter() - began
+                tokens += len(message.token_ids)
+        except CallError as error:
+            raise ServerError(f"{error.code.name}: {error}") from error
+        total_s = time.perf_counter() - began
+        return Answer(total_s if first_s is None else first_s, total_s, tokens)
+
+    @asynccontextmanager
+    async def connect(concurrency: int) -> AsyncIterator[Ask]:
+        async with AsyncSimSDClient(address) as client:
+            yield partial(ask_grpc, client)
+
+    return connect
+
+
 async def sweep(
-    url: str,
+    connect: Connect,
     asked: Sequence[Item],
     params: DecodeParams,
     concurrency: int,
-    warm_up: int = 3,
     tick: Tick = lambda: None,
 ) -> tuple[list[Answer], float]:
     """All prompts by so many clients. -> (answers, seconds from the first request to the last answer)."""
     left = iter(asked)
     answers: list[Answer] = []
 
-    async def client_of(session: httpx.AsyncClient) -> None:
+    async def client_of(answer: Ask) -> None:
         for item in left:
-            answers.append(await ask(session, item, params))
+            answers.append(await answer(item, params))
             tick()
 
-    limits = httpx.Limits(max_connections=concurrency)
-    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, limits=limits) as session:
-        for item in asked[:warm_up]:
-            await ask(session, item, params)
+    async with connect(concurrency) as answer:
         began = time.perf_counter()
-        await asyncio.gather(*(client_of(session) for _ in range(concurrency)))
+        await asyncio.gather(*(client_of(answer) for _ in range(concurrency)))
         return answers, time.perf_counter() - began
 
 
-def row(method: str, concurrency: int, answers: list[Answer], wall_s: float) -> dict[str, Any]:
+def row(interface: str, method: str, concurrency: int, answers: list[Answer], wall_s: float) -> dict[str, Any]:
     """Percentiles over requests. Time to first text is of the first visible token; the last has all of an answer."""
     latencies, firsts = sorted(a.total_s for a in answers), sorted(a.first_s for a in answers)
     return {
+        "interface": interface,
         "method": method,
         "concurrency": concurrency,
         "requests": len(answers),
@@ -147,14 +184,15 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 def in_process(
     spec: PairSpec, block_size: int, asked: Sequence[Item], params: DecodeParams, concurrency: int, warm_up: int = 3
-) -> float:
-    """Tokens/s of the same prompts without Ray and HTTP, prefill included as there."""
+) -> tuple[float, float]:
+    """(tokens/s, CPU seconds) of the same prompts without Ray and network, prefill included as there."""
     loop = spec.loop(block_size, concurrency)
     ids = [loop.tokenizer.encode_messages(item.messages) for item in asked]
     generate_all(loop, [Request(f"warm-{i}", prompt, params) for i, prompt in enumerate(ids[:warm_up])])
-    began = time.perf_counter()
+    began, cpu_s = time.perf_counter(), time.process_time()
     completions = generate_all(loop, [Request(str(i), prompt, params) for i, prompt in enumerate(ids)])
-    return sum(c.stats.completion_tokens for c in completions) / (time.perf_counter() - began)
+    wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
+    return sum(c.stats.completion_tokens for c in completions) / wall_s, cpu_s
 
 
 def run(
@@ -172,17 +210,29 @@ def run(
     for name in names:
         body(asked[0], params[name])  # what cannot be asked is refused before a server is started
     rows = []
-    with nullcontext(url) if url else serving(spec, block_size, max(concurrencies)) as base:
+    with nullcontext(Server(url)) if url else serving(spec, block_size, max(concurrencies)) as server:
+        interfaces = {"HTTP": over_http(server.url)} | ({"gRPC": over_grpc(server.grpc)} if server.grpc else {})
         for concurrency in concurrencies:
             for name in names:  # methods take turns, so that a machine that slows down slows them alike
                 sent = asked[: requests_for(concurrency, len(asked))]
-                tick = note(f"{name}, {concurrency} at a time: {len(sent)} requests")
-                answers, wall_s = asyncio.run(sweep(base, sent, params[name], concurrency, protocol.warm_up, tick))
-                rows.append(row(name, concurrency, answers, wall_s))
+                for interface, connect in interfaces.items():
+                    tick = note(f"{name} by {interface}, {concurrency} at a time: {len(sent)} requests")
+                    # Apart, so that it is not in the CPU seconds either.
+                    asyncio.run(sweep(connect, sent[: protocol.warm_up], params[name], 1))
+                    before, client_s = server.cpu_s(), time.process_time()
+                    answers, wall_s = asyncio.run(sweep(connect, sent, params[name], concurrency, tick))
+                    taken = {part: after - before[part] for part, after in server.cpu_s().items()}
+                    taken = {"client": time.process_time() - client_s} | taken
+                    each = row(interface, name, concurrency, answers, wall_s)
+                    if server.pid:
+                        each["cpu_ms"] = {part: 1000 * cpu_s / len(sent) for part, cpu_s in taken.items()}
+                    rows.append(each)
+    inside: dict[tuple[str, int], tuple[float, float]] = {}
     for each in rows if not url else ():
-        note(f"{each['method']}, {each['concurrency']} at a time, in process")
-        sent = asked[: each["requests"]]
-        each["in_process_tokens_per_s"] = in_process(
-            spec, block_size, sent, params[each["method"]], each["concurrency"], protocol.warm_up
-        )
+        key, sent = (each["method"], each["concurrency"]), asked[: each["requests"]]
+        if key not in inside:
+            note(f"{each['method']}, {each['concurrency']} at a time, in process")
+            inside[key] = in_process(spec, block_size, sent, params[key[0]], key[1], protocol.warm_up)
+        each["in_process_tokens_per_s"], cpu_s = inside[key]
+        each["in_process_cpu_ms"] = 1000 * cpu_s / len(sent)
     return {"kind": "serve", "protocol": protocol.describe(), "block_size": block_size, "url": bool(url), "rows": rows}
