@@ -230,4 +230,6 @@ def excused(ended: Ended, windows: list[tuple[float, float, str]], grace_s: floa
         overlaps = ended.began <= end + grace_s and ended.ended >= begin
         if overlaps and (ended.outcome == "unavailable" or component == "ingress"):
             return ended
-    return replace(ended, outcome="wrong", detail=f"{ended.outcome} without a loss that excuses it {ended.detail}")
+    nearest = min((ended.ended - begin for begin, _, _ in windows), key=abs, default=None)
+    when = "no loss at all" if nearest is None else f"{nearest:+.1f} s from the nearest loss"
+    return replace(ended, outcome="wrong", detail=f"{ended.outcome} {ended.detail}, excused by none: {when}")

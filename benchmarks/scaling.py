@@ -4,12 +4,14 @@
 
 Several raylets on this machine, each with pretended GPUs for the two engines of one pair. Load comes: pairs are added
 until every node has one. A node is killed under load, and another joins. The load goes, but for one client: pairs are
-taken away. Every request has to end in the right text, or in a declared error that the lost node excuses. Exits with 1
-when that is broken, with the report written all the same.
+taken away. Then arguments are changed, as KubeRay or `serve deploy` does it, under three clients. Every request has to
+end in the right text, or in a declared error that the lost node excuses. Exits with 1 when that is broken, with the
+report written all the same.
 """
 
 import argparse
 import asyncio
+import json
 import random
 import sys
 import time
@@ -23,15 +25,16 @@ import httpx
 import ray
 from ray import serve
 
-from benchmarks.cluster import Nodes, several_nodes
+from benchmarks.cluster import Nodes, processes, several_nodes
 from benchmarks.load import Case, Ended, ask, bodies, excused, with_answers
 from benchmarks.soak import GRACE_S, note
-from deployments.app import build_app
-from deployments.args import ServeArgs
-from deployments.local import APP_NAME, deploy
+from deployments.local import APP_NAME
+from deployments.serve_config import BUILDER, ServeConfig, deploy_config, parse_serve_config
 from simsd.ports import free_port
 
 PAIR = ("Coordinator", "TargetServer", "DraftServer")
+REPLACED = ("ingress replica", "coordinator replica")
+"""What has the arguments that are changed."""
 POLL_S = 0.2
 UPSCALE_DELAY_S, DOWNSCALE_DELAY_S = 1.0, 5.0
 STEP_TIMEOUT_S = 240.0
@@ -98,8 +101,9 @@ class Clients:
                 await asyncio.sleep(1)
 
 
-async def scale(url: str, nodes: Nodes, most_clients: int) -> Run:
+async def scale(config: ServeConfig, changed: ServeConfig, nodes: Nodes, most_clients: int) -> Run:
     """All of it, against a running server on several nodes."""
+    url = f"http://{config.host}:{config.port}"
     run = Run()
     losses: list[tuple[float, float, str]] = []
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=httpx.Limits(max_connections=None)) as client:
@@ -125,6 +129,14 @@ async def scale(url: str, nodes: Nodes, most_clients: int) -> Run:
                 nodes.add()  # Ray sets signal handlers there, which only the main thread can
                 await step("a node joined", len(nodes.all))
             await asyncio.gather(clients.become(1), step("one client left", 1))
+            await clients.become(3)
+            before = {process.pid for process in processes() if process.name in REPLACED}
+            began = time.monotonic()
+            await asyncio.to_thread(deploy_config, changed)
+            gone = await until(lambda: not before & {process.pid for process in processes()}, "old replicas gone")
+            run.steps.append(Step("arguments changed", time.monotonic() - began, pairs()))
+            note(f"arguments changed: old replicas gone {gone:.1f} s after the new ones answered")
+            await asyncio.sleep(AFTER_S)
         except TimeoutError as error:
             run.broken.append(str(error))
         await clients.become(0)
@@ -166,6 +178,8 @@ EXPLANATION = (
     f"{UPSCALE_DELAY_S:g} s before a pair is added,\n  and has to be gone for {DOWNSCALE_DELAY_S:g} s (and from the "
     "average over 11 s) before one is taken away; then processes start, or end their requests.\n"
     "* Load goes on for some seconds in each state, and while pairs are taken away one client goes on.\n"
+    "* *arguments changed*: until the new ingress and coordinator answered, and the old ones had ended their requests "
+    "and were gone.\n"
     "* *answered*: with the text that the same request had got before, undisturbed, whole or streamed. *unavailable*: "
     "503, or the error event of a stream;\n  anything but an answer counts as wrong unless the lost node excuses it.\n"
 )
@@ -181,21 +195,29 @@ def parse() -> argparse.Namespace:
 
 def measure(count: int, clients: int) -> Run:
     """On a cluster of so many nodes, which is gone afterwards."""
-    args = ServeArgs(
-        served_model_name="tiny",
-        max_pairs=count,
-        max_running=2,
-        max_queued=64,
-        threads=1,
-        draft_gpus=1,
-        target_gpus=1,
-        upscale_delay_s=UPSCALE_DELAY_S,
-        downscale_delay_s=DOWNSCALE_DELAY_S,
-    )
-    port = free_port()
+    args = {
+        "served_model_name": "tiny",
+        "max_pairs": count,
+        "max_running": 2,
+        "max_queued": 64,
+        "threads": 1,
+        "draft_gpus": 1,
+        "target_gpus": 1,
+        "upscale_delay_s": UPSCALE_DELAY_S,
+        "downscale_delay_s": DOWNSCALE_DELAY_S,
+    }
+    listening = {"host": "127.0.0.1", "port": free_port()}
+    config, changed = (_config(args | change, listening) for change in ({}, {"max_tokens": 99}))
     with several_nodes(count, cpus=4, gpus=2) as nodes:
-        deploy(build_app(args), "127.0.0.1", port)
-        return asyncio.run(scale(f"http://127.0.0.1:{port}", nodes, clients))
+        deploy_config(config)
+        return asyncio.run(scale(config, changed, nodes, clients))
+
+
+def _config(args: dict[str, Any], listening: dict[str, Any]) -> ServeConfig:
+    """Proxies that are all on one machine would share a port, and cut their connections with their node."""
+    application = {"name": APP_NAME, "route_prefix": "/", "import_path": BUILDER, "args": args}
+    config = {"proxy_location": "HeadOnly", "http_options": listening, "applications": [application]}
+    return parse_serve_config(json.dumps(config))
 
 
 def main() -> int:

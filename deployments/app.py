@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ray import serve
+from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
 from deployments import tracing
@@ -46,6 +47,7 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
         name="Coordinator",
         **_replicas(args, LOAD_TO_SCALE * args.max_running),
         **_front(args),
+        **_routing(args),
         max_ongoing_requests=args.max_running + args.max_queued + SPARE_REQUESTS,
     )(Coordinator)
     ingress = serve.deployment(
@@ -65,6 +67,15 @@ def _front(args: ServeArgs) -> dict[str, Any]:
         "graceful_shutdown_wait_loop_s": 0.1,
         "graceful_shutdown_timeout_s": args.drain_s,
         "logging_config": logging_config(),
+    }
+
+
+def _routing(args: ServeArgs) -> dict[str, Any]:
+    """To the coordinator that has the prompt's prefix cached; where nothing is cached, Serve's own router does."""
+    if not args.prefix_cache:
+        return {}
+    return {
+        "request_router_config": RequestRouterConfig(request_router_class="deployments.prefix_routing:PrefixRouter")
     }
 
 

@@ -20,7 +20,6 @@ from deployments.tracing import Carrier, LoopTracing, Tracing
 from simsd.checkpoint import resolve_model
 from simsd.errors import SimSDError, WorkerLostError
 from simsd.loop import Loop
-from simsd.pair import check_pair
 from simsd.sequence import Role
 from simsd.tokenizer import Tokenizer
 from simsd.types import Output, PageUse, Request
@@ -131,7 +130,8 @@ class Coordinator:
         except WorkerLostError as error:
             logger.error("%s; this coordinator gives up", error)
             os._exit(1)
+        if client.info != self._clients[role].info:
+            logger.error("the %s has become another model; this coordinator gives up what it had begun", role)
+            os._exit(1)
         self._clients[role] = client
-        if "draft" in self._clients:
-            check_pair(self._clients["draft"].info, self._clients["target"].info)
         return client

@@ -155,6 +155,9 @@ def deploy(app: "Application", host: str, port: int, verbose: bool = False, grpc
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
     services = [GRPC_SERVICES] if grpc_port else []
     serve.start(
+        # Were there more nodes on this machine, each with a proxy, they would share the port, and cut their part of the
+        # connections when they go.
+        proxy_location="HeadOnly",
         http_options=HTTPOptions(host=host, port=port),
         grpc_options=gRPCOptions(port=grpc_port, grpc_servicer_functions=services),
     )

@@ -83,8 +83,12 @@ def test_serve_run_takes_the_builder() -> None:
 
 
 def test_config_file_deploys_the_same_app(server: Server) -> None:
-    """From Serve's own config schema, as `serve deploy` and RayService do it: a right one and a misspelt one."""
+    """From Serve's own config schema, as `serve deploy` and RayService do it: a right one and a misspelt one.
+
+    The right one has two pairs, and whose prefix cache has a prompt is asked again.
+    """
     second = {"target": server.args.target, "draft": server.args.draft, "served_model_name": "second", "gamma": "2"}
+    second["pairs"] = "2"
     applications = [
         {"name": name, "route_prefix": f"/{name}", "import_path": "deployments.app:build_app", "args": args}
         for name, args in (("second", second), ("bad", {"gama": 1}))
@@ -97,6 +101,13 @@ def test_config_file_deploys_the_same_app(server: Server) -> None:
         answer = httpx.post(f"{server.url}/second/v1/chat/completions", json=body, timeout=60).json()
         assert answer["model"] == "second"
         assert "Paris" in answer["choices"][0]["message"]["content"]
+        long = {"prompt": "What is the capital of France? " * 12, "max_tokens": 4}
+        usages = [
+            httpx.post(f"{server.url}/second/v1/completions", json=long, timeout=60).json()["usage"] for _ in range(8)
+        ]
+        cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+        assert cached[0] == 0
+        assert min(cached[1:]) >= 48  # by two random choices one of them would miss, 127 times in 128
         assert serve.status().applications["bad"].status == "DEPLOY_FAILED"
         assert "did you mean 'gamma'" in serve.status().applications["bad"].message
     finally:
