@@ -2,9 +2,10 @@
 
 The rule: of the choices within the request's own limits, the one with the most expected tokens per second. Tokens: from
 how often drafted tokens stood whose predecessors did, for each number of draft steps and each row budget, in the
-sequence's own rounds, and before it has many in everybody's. Seconds: what the rows of the choice add to a forward, and
-its part of what a forward costs however few rows it has. A choice not tried yet is hoped to be always right, so all are
-soon tried; averages fade, so none is forgotten for good. To draft nothing, as `vanilla`, is a choice too.
+sequence's own rounds, and before it has many in those of all with its method and remasking. Seconds: what the rows of
+the choice add to a forward, and its part of what a forward costs however few rows it has. A choice not tried yet is
+hoped to be always right, so all are soon tried; averages fade, so none is forgotten for good. To draft nothing, as
+`vanilla`, is a choice too.
 """
 
 from collections import defaultdict
@@ -63,7 +64,7 @@ class Line:
 
 
 Key = tuple[int, int]
-"""(draft_steps, row_budget) of a choice: what its tokens' fate depends on."""
+"""(draft_steps, row_budget) of a choice: what its tokens' fate depends on, beside method and remasking."""
 
 
 @dataclass(slots=True)
@@ -85,11 +86,11 @@ class Fates:
 
 @dataclass(slots=True)
 class Costs:
-    """What a loop has learned of its models and of all its sequences."""
+    """What a loop has learned of its models and of all its sequences: `fates` for each method and remasking."""
 
     target: Line = field(default_factory=Line)
     draft: Line = field(default_factory=Line)
-    fates: Fates = field(default_factory=Fates)
+    fates: defaultdict[tuple[str, str], Fates] = field(default_factory=lambda: defaultdict(Fates))
     drafters: float = 0.0
 
     def learn(self, verdicts: Verdicts, drafters: int) -> None:
@@ -160,7 +161,11 @@ class Adaptive:
             stood, fell = verdict.accepted, verdict.recovered > 0
         key = (self.now.draft_steps, self.now.row_budget)
         self.own.learn(key, stood, fell, FADE)
-        costs.fates.learn(key, stood, fell, FADE ** (1 / self.running))
+        self._fates(costs).learn(key, stood, fell, FADE ** (1 / self.running))
+
+    def _fates(self, costs: Costs) -> Fates:
+        """Of all sequences that decode as this one does."""
+        return costs.fates[self.params.method, self.params.remasking]
 
     def _tokens(self, choice: Choice, costs: Costs, opened: int) -> float:
         """Expected of a round: those that stand, and one of the target's own unless they fill the block."""
@@ -168,7 +173,7 @@ class Adaptive:
         if not choice.gamma and self.params.remasking in ("static", "sequential"):
             hoped = 1 - self.params.steps / self.block_size  # no hope: it is known
         key = (choice.draft_steps, choice.row_budget)
-        chance = self.own.chance(key, costs.fates.chance(key, hoped, HOPE), TRUST)
+        chance = self.own.chance(key, self._fates(costs).chance(key, hoped, HOPE), TRUST)
         length = choice.gamma if choice.gamma and self.params.method == "simsd" else opened - 1
         stand = sum(chance**i for i in range(1, length + 1))
         return stand + (1.0 if length < opened else 1.0 - chance**length)

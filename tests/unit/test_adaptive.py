@@ -96,6 +96,15 @@ def test_what_the_target_reveals_by_itself_is_learnt() -> None:
     assert sum(gamma == 0 for gamma in made[-50:]) == 50
 
 
+def test_methods_do_not_learn_from_each_other() -> None:
+    """What `simsd` is always right with says nothing of `exact`, which comes to know that its drafts are useless."""
+    learned = costs(0.003, 0.0001, 0.0003, 0.00001)
+    settle(adaptive(method="exact"), learned, 0.02, running=1)
+    settle(adaptive(), learned, 0.97, running=1)
+    assert adaptive(method="exact").choose(learned, B, 1).gamma == 0
+    assert adaptive().choose(learned, B, 1).gamma == B
+
+
 def test_rows_decide_when_the_batch_is_large() -> None:
     """Alone, a forward costs the same whatever its rows: drafting pays. With 64 beside it, rows are all there is."""
     learned = costs(0.02, 0.0004, 0.0004, 0.00004)
