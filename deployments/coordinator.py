@@ -4,12 +4,13 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
@@ -111,8 +112,12 @@ class Coordinator:
         }
 
     async def _page_use(self) -> dict[Role, PageUse]:
-        """Of both engines, without their integrity checks: these take the longer the larger the pool."""
-        return {role: await client.page_use(check=False) for role, client in self._clients.items()}
+        """Of the engines that live, without their integrity checks: these take the longer the larger the pool."""
+        found: dict[Role, PageUse] = {}
+        for role, client in self._clients.items():
+            with suppress(RayActorError):  # the loop will notice, and replace it
+                found[role] = await client.page_use(check=False)
+        return found
 
     async def _lease(self, role: Role) -> EngineClient:
         holder = ray.get_runtime_context().current_actor
