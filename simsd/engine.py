@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from simsd.checkpoint import resolve_model
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.loop import Loop
+from simsd.loop import DraftClient, Loop
+from simsd.overlap import DraftProcess
 from simsd.tokenizer import Tokenizer
 from simsd.types import FinishReason, Proposals, Request, Stats, Verdicts, Work
 from simsd.worker import Worker
@@ -48,10 +49,12 @@ class Completion:
     stats: Stats
 
 
-def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig) -> Loop:
-    """Load both models and check that they fit each other."""
+def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig, overlap: bool = False) -> Loop:
+    """Load both models and check that they fit each other. With `overlap` the draft runs in a process of its own."""
     tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target.mask_token_id)
-    draft_client = LocalClient(make_worker(draft)) if draft else None
+    draft_client: DraftClient | None = None
+    if draft:
+        draft_client = DraftProcess(draft) if overlap else LocalClient(make_worker(draft))
     return Loop(LocalClient(make_worker(target)), draft_client, tokenizer, loop)
 
 

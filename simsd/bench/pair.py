@@ -27,6 +27,7 @@ from simsd.models.config import load_model_config
 from simsd.models.layers import rope_table
 from simsd.models.registry import build_model, load_model
 from simsd.models.sdar import SDARForCausalLM
+from simsd.overlap import DraftProcess
 from simsd.tokenizer import Tokenizer
 from simsd.types import Proposal, Proposals, Work
 from simsd.worker import Load, Worker
@@ -81,8 +82,11 @@ class PairSpec:
     random_weights: tuple[str, str] | None = None
     acceptance: float | None = None
     runner: str = "eager"
+    overlap: bool = False
 
     def __post_init__(self) -> None:
+        if self.overlap and self.synthetic:
+            raise ConfigError("overlap is for trained pairs; it goes with neither random_weights nor acceptance")
         unknown = [name for name in self.random_weights or () if name not in SHAPES]
         if unknown:
             raise ConfigError(f"random_weights: no shape {unknown[0]!r}; known: {', '.join(SHAPES)}")
@@ -103,6 +107,8 @@ class PairSpec:
             text = f"target `{self.target}`, draft `{self.draft}`"
         if self.runner != "eager":
             text += f", runner {self.runner}"
+        if self.overlap:
+            text += ", the draft in a process of its own, which drafts ahead"
         if self.acceptance is not None:
             text += (
                 f"; **synthetic acceptance {self.acceptance}**: the draft's forwards run, and propose the target's own "
@@ -125,13 +131,17 @@ class PairSpec:
                     models[role] = str(_write_shape(Path(directory) / role, shape))
                 load = partial(_random_model, device=self._device)
             settings = {role: WorkerConfig(role=role, model=model, **shared) for role, model in models.items()}
-            target, draft = (Worker(settings[role], aligned, load) for role in ("target", "draft"))
+            target = Worker(settings["target"], aligned, load)
+            tokenizer = Tokenizer.load(resolve_model(models["target"], "target"))
+            loop_config = LoopConfig(max_running=batch)
+            if self.overlap:
+                return Loop(LocalClient(target), DraftProcess(settings["draft"]), tokenizer, loop_config)
+            draft = Worker(settings["draft"], aligned, load)
             draft_client = LocalClient(draft)
             if self.acceptance is not None:
                 oracle = Worker(settings["target"], load=lambda *_: target.model)
                 draft_client = SyntheticDraft(draft, oracle, self.acceptance)
-            tokenizer = Tokenizer.load(resolve_model(models["target"], "target"))
-            return Loop(LocalClient(target), draft_client, tokenizer, LoopConfig(max_running=batch))
+            return Loop(LocalClient(target), draft_client, tokenizer, loop_config)
 
     @property
     def _device(self) -> str:

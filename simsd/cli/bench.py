@@ -67,6 +67,9 @@ def add_parser(subparsers: Any) -> None:
         if name in ("decode", "serve"):
             kind.add_argument("--methods", metavar="A,B", help="some methods, the first is what ratios compare with")
         if name == "decode":
+            kind.add_argument(
+                "--overlap", action="store_true", help="the draft in a process of its own, drafting ahead"
+            )
             kind.add_argument("--batches", default="1", metavar="N,M", help="prompts decoded together (default 1)")
         if name in ("serve", "all"):
             kind.add_argument("--concurrency", metavar="N,M", help=f"clients at a time (default {CONCURRENCY})")
@@ -142,6 +145,7 @@ def _spec(args: argparse.Namespace) -> "PairSpec":
         shapes,
         args.synthetic_acceptance,
         args.runner,
+        getattr(args, "overlap", False),
     )
 
 

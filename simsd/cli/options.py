@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from simsd.config import SHIPPED, LoopConfig, WorkerConfig
@@ -88,17 +89,22 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     runners = get_args(WorkerConfig.model_fields["runner"].annotation)
     group.add_argument("--runner", choices=runners, default="eager", help="graph: static shapes, CUDA graphs on a GPU")
     group.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="processes that share the target")
+    group.add_argument(
+        "--overlap", action="store_true", help="the draft in a process of its own, which drafts ahead; halves --threads"
+    )
     group.add_argument("--batch", type=int, default=16, metavar="N", help="requests decoded together (default 16)")
 
 
 def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
     """The pair of the command line, loaded and checked. Without a draft where no request needs one."""
     shared = {"block_size": args.block_size, "mask_token_id": args.mask_token_id, "dtype": args.dtype}
-    shared |= {"device": args.device, "threads": args.threads, "runner": args.runner}
+    threads = args.threads or (len(os.sched_getaffinity(0)) if args.overlap else 0)
+    threads = max(1, threads // 2) if args.overlap else threads
+    shared |= {"device": args.device, "threads": threads, "runner": args.runner}
     target = WorkerConfig(role="target", model=args.target, tensor_parallel=args.tensor_parallel, **shared)
     draft = WorkerConfig(role="draft", model=args.draft, **shared) if needs_draft else None
     config = LoopConfig(max_running=args.batch)
 
     from simsd.engine import build_local  # imports torch, which the checks above can do without
 
-    return build_local(target, draft, config)
+    return build_local(target, draft, config, args.overlap)

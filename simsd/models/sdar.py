@@ -67,7 +67,7 @@ class SDARForCausalLM(nn.Module):
             if isinstance(module, RMSNorm | Attention):
                 module.prepare()
             elif isinstance(module, nn.Linear):
-                module.weight.data = module.weight.data.t().contiguous().t()
+                module.weight = nn.Parameter(module.weight.t().contiguous().t(), requires_grad=False)
 
     def reduce_over(self, reduce: Reduce) -> None:
         """This model is one rank's part: sum what the parts give."""

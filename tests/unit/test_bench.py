@@ -223,7 +223,8 @@ def reports() -> dict[str, dict[str, Any]]:
         for part in ("all", *range(b), "draft wrong")
     ]
     sweep = [
-        serve.row(m, c, [serve.Answer(0.1, 0.5, 8)], 1.0) | {"in_process_tokens_per_s": 16.0}
+        serve.row("HTTP", m, c, [serve.Answer(0.1, 0.5, 8)], 1.0)
+        | {"in_process_tokens_per_s": 16.0, "in_process_cpu_ms": 1.0, "cpu_ms": {"client": 2.0, "engines": 3.5}}
         for c in (1, 8)
         for m in ("vanilla-static", "simsd")
     ]

@@ -1,0 +1,72 @@
+"""The draft in a process of its own: the same text, drafts that are ready when they are asked for, a clear end."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from simsd.config import LoopConfig, WorkerConfig
+from simsd.engine import LocalClient, generate_all
+from simsd.errors import CheckpointError, ConfigError, InternalError
+from simsd.loop import Loop
+from simsd.overlap import DraftProcess
+from simsd.types import DecodeParams, Request, Verdicts
+from tests.unit import pairs
+
+B = 4
+PROMPTS = [pairs.chat(question.prompt) for question in pairs.heldout(2)]
+
+
+def loop_over(draft: DraftProcess) -> Loop:
+    return Loop(LocalClient(pairs.worker("target", B)), draft, pairs.tokenizer(), LoopConfig(max_running=3))
+
+
+def config(**settings: object) -> WorkerConfig:
+    return WorkerConfig(role="draft", block_size=B, threads=1, **settings)  # type: ignore[arg-type]
+
+
+def gone(pid: int | None) -> bool:
+    assert pid is not None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("method", ["simsd", "exact"])
+def test_the_same_text_from_drafts_that_are_ready(method: str) -> None:
+    params = [
+        DecodeParams(method=method, draft_steps=1, temperature=i % 2, seed=i, max_tokens=32, ignore_eos=True)  # type: ignore[arg-type]
+        for i in range(len(PROMPTS))
+    ]
+    want = pairs.run(pairs.loop_of(B, batch=3), PROMPTS, params)
+    draft = DraftProcess(config())
+    loop, ahead_s = loop_over(draft), []
+
+    def see(began: float, verdicts: Verdicts) -> None:
+        ahead_s.append(verdicts.ahead_s)
+
+    loop.on_round = see
+    got = generate_all(loop, [Request(str(i), ids, p) for i, (ids, p) in enumerate(zip(PROMPTS, params, strict=True))])
+    assert [c.token_ids for c in got] == [c.token_ids for c in want]
+    assert sum(seconds > 0 for seconds in ahead_s) > len(ahead_s) / 2
+    draft.close()
+    assert gone(draft.pid)
+
+
+def test_what_its_process_cannot_load_is_said_here(tmp_path: object) -> None:
+    with pytest.raises((CheckpointError, ConfigError), match="nothing-here"):
+        DraftProcess(config(model=f"{tmp_path}/nothing-here"))
+
+
+def test_a_dead_process_ends_requests_with_an_error() -> None:
+    draft = DraftProcess(config())
+    loop = loop_over(draft)
+    assert draft.pid is not None
+    os.kill(draft.pid, signal.SIGKILL)
+    time.sleep(0.2)
+    with pytest.raises(InternalError, match="the draft's process is gone"):
+        generate_all(loop, [Request("a", PROMPTS[0], DecodeParams(method="simsd", max_tokens=8))])
+    draft.close()
