@@ -91,6 +91,15 @@ class Foreseen:
         )
 
 
+@dataclass(slots=True)
+class Ahead:
+    """What one call of `propose_ahead` brought: by sequence, with the tokens that each has KV for, and the cost."""
+
+    items: dict[str, Foreseen]
+    cached: dict[str, int]
+    cost: DraftCost
+
+
 def draft_step(tasks: list[Task], states: dict[str, DraftState], logits: Tensor, step: int) -> None:
     """Reveal what draft step `step` owes in every state. logits [M, V], the tasks' wanted rows in order."""
     wanted = [want for task in tasks for want in task.wanted]

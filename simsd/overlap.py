@@ -9,11 +9,14 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from simsd.config import WorkerConfig
 from simsd.errors import WorkerLostError
 from simsd.types import Proposals, Work, WorkerInfo
+
+if TYPE_CHECKING:
+    from simsd.draft import Ahead
 
 CLOSE_S = 5.0
 
@@ -41,14 +44,22 @@ class DraftProcess:
         self.close = weakref.finalize(self, _stop, self._pipe, process)
         self.pid = process.pid
         self.info = cast(WorkerInfo, self._receive())
+        self._went_ahead = False
 
     def propose(self, batch: list[Work]) -> Proposals:
-        """Waits for them: the target has nothing else to do."""
+        """Waits for them: the target has nothing else to do. What was drafted ahead is here already."""
+        if self._went_ahead:
+            self._went_ahead = False
+            ahead = self._receive()
+            if all(work.seq_id in ahead.items and ahead.items[work.seq_id].serves(work) for work in batch):
+                self._send("take_ahead", [work.seq_id for work in batch])
+                return _proposals(ahead)
         self._send("propose", batch)
         return cast(Proposals, self._receive())
 
     def propose_ahead(self, batch: list[Work]) -> bool:
         self._send("propose_ahead", batch)
+        self._went_ahead = True
         return True
 
     def release(self, seq_ids: list[str]) -> None:
@@ -71,6 +82,19 @@ class DraftProcess:
         return answer
 
 
+def _proposals(ahead: "Ahead") -> Proposals:
+    cost = ahead.cost
+    return Proposals(
+        items={seq_id: foreseen.proposal for seq_id, foreseen in ahead.items.items()},
+        cached=ahead.cached,
+        took_part=dict(cost.took_part),
+        forwards=cost.forwards,
+        rows=cost.rows,
+        elapsed_s=cost.elapsed_s,
+        ahead_s=cost.elapsed_s,
+    )
+
+
 def _lost() -> WorkerLostError:
     return WorkerLostError("the draft's process is gone", "draft")
 
@@ -83,7 +107,7 @@ def _stop(pipe: Connection, process: Any) -> None:
 
 
 def _serve(pipe: Connection, config: WorkerConfig, make: MakeWorker) -> None:
-    """Do what the pipe says until its other end is closed. Only `propose` is answered."""
+    """Do what the pipe says until its other end is closed. Calls that draft are answered."""
     try:
         worker = make(config)
         pipe.send(worker.info)
@@ -100,5 +124,5 @@ def _serve(pipe: Connection, config: WorkerConfig, make: MakeWorker) -> None:
         except Exception as error:
             answer = error
             logger.exception("%s failed in the draft's process", method)
-        if method == "propose":
+        if method in ("propose", "propose_ahead"):
             pipe.send(answer)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simsd.checkpoint import resolve_model
 from simsd.config import WorkerConfig
-from simsd.draft import DraftCost, DraftState, Foreseen, draft_step
+from simsd.draft import Ahead, DraftCost, DraftState, Foreseen, draft_step
 from simsd.errors import ConfigError
 from simsd.judge import judge
 from simsd.kv_cache import PagePool, kv_tensor
@@ -156,11 +156,12 @@ class Worker:
             )
 
     @torch.inference_mode()
-    def propose_ahead(self, batch: list[Work]) -> None:
+    def propose_ahead(self, batch: list[Work]) -> Ahead:
         """Draft the block after each one just proposed, as if that stood, while the target looks at it.
 
         batch: works of the last `propose` that had their whole block drafted. What they owe is committed; the assumed
-        block is not, its rows come with each draft step, so nothing has to be taken back.
+        block is not, its rows come with each draft step, so nothing has to be taken back. The next `propose` takes what
+        it can use, and tells the cost; or the caller does, and says so by `take_ahead`.
         """
         began = time.perf_counter()
         with self._lock:
@@ -178,6 +179,15 @@ class Worker:
                     self._foreseen[task.work.seq_id] = Foreseen(task.work, task.assumed, state.proposal())
             cost.elapsed_s = time.perf_counter() - began
             self._cost_ahead += cost
+            items = {seq_id: self._foreseen[seq_id] for seq_id in states}
+            return Ahead(items, {seq_id: self._cached(seq_id) for seq_id in states}, cost)
+
+    def take_ahead(self, seq_ids: list[str]) -> None:
+        """What was drafted ahead for these is what they have been proposed now, its cost told."""
+        with self._lock:
+            for seq_id in seq_ids:
+                self._proposed[seq_id] = self._foreseen.pop(seq_id).proposal
+            self._cost_ahead = DraftCost()
 
     def _goes_on(self, task: Task, proposal: Proposal) -> bool:
         """Whether another block follows if `proposal` stands."""
@@ -251,6 +261,7 @@ class Worker:
             for seq_id in seq_ids:
                 self.pool.release(seq_id)
                 self._foreseen.pop(seq_id, None)
+                self._proposed.pop(seq_id, None)
 
     def release_all(self) -> None:
         """Give all pages back: whoever held the sequences is gone."""
