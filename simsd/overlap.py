@@ -5,40 +5,31 @@ What the engines are on Ray, for one process and its child: calls go through a p
 
 import logging
 import multiprocessing
+import signal
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from simsd.config import WorkerConfig
+from simsd.draft import Ahead
 from simsd.errors import WorkerLostError
 from simsd.types import Proposals, Work, WorkerInfo
-
-if TYPE_CHECKING:
-    from simsd.draft import Ahead
+from simsd.worker import Worker
 
 CLOSE_S = 5.0
 
 logger = logging.getLogger(__name__)
 
-MakeWorker = Callable[[WorkerConfig], Any]
-
-
-def make_worker(config: WorkerConfig) -> Any:
-    from simsd.worker import Worker
-
-    return Worker(config)
-
 
 class DraftProcess:
     """A loop's draft client. Its process ends with it, or with this process."""
 
-    def __init__(self, config: WorkerConfig, make: MakeWorker = make_worker) -> None:
-        """make: called in the child, so it must pickle. Raises what it raises there."""
+    def __init__(self, config: WorkerConfig) -> None:
+        """Raises what loading the draft raises there."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, config, make), daemon=True)
+        process = context.Process(target=_serve, args=(theirs, config), daemon=True)
         process.start()
         theirs.close()
         self.close = weakref.finalize(self, _stop, self._pipe, process)
@@ -82,7 +73,7 @@ class DraftProcess:
         return answer
 
 
-def _proposals(ahead: "Ahead") -> Proposals:
+def _proposals(ahead: Ahead) -> Proposals:
     cost = ahead.cost
     return Proposals(
         items={seq_id: foreseen.proposal for seq_id, foreseen in ahead.items.items()},
@@ -106,10 +97,11 @@ def _stop(pipe: Connection, process: Any) -> None:
         process.kill()
 
 
-def _serve(pipe: Connection, config: WorkerConfig, make: MakeWorker) -> None:
+def _serve(pipe: Connection, config: WorkerConfig) -> None:
     """Do what the pipe says until its other end is closed. Calls that draft are answered."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the other process, which closes the pipe
     try:
-        worker = make(config)
+        worker = Worker(config)
         pipe.send(worker.info)
     except Exception as error:
         pipe.send(error)
