@@ -106,15 +106,13 @@ def _serve(pipe: Connection, config: WorkerConfig) -> None:
     except Exception as error:
         pipe.send(error)
         return
-    while True:
-        try:
+    with suppress(EOFError, OSError):  # the other end is closed
+        while True:
             method, argument = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer = getattr(worker, method)(argument)
-        except Exception as error:
-            answer = error
-            logger.exception("%s failed in the draft's process", method)
-        if method in ("propose", "propose_ahead"):
-            pipe.send(answer)
+            try:
+                answer = getattr(worker, method)(argument)
+            except Exception as error:
+                answer = error
+                logger.exception("%s failed in the draft's process", method)
+            if method in ("propose", "propose_ahead"):
+                pipe.send(answer)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -54,6 +56,16 @@ def test_the_same_text_from_drafts_that_are_ready(method: str) -> None:
     assert sum(seconds > 0 for seconds in ahead_s) > len(ahead_s) / 2
     draft.close()
     assert gone(draft.pid)
+
+
+def test_the_command_ends_without_a_word() -> None:
+    """Its last draft is still in the pipe when the command is done."""
+    command = ["generate", "What is 3 plus 4?", "--overlap", "--max-tokens", "8", "--ignore-eos"]
+    done = subprocess.run(
+        [sys.executable, "-m", "simsd.cli.main", *command], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
 
 
 def test_what_its_process_cannot_load_is_said_here(tmp_path: object) -> None:
