@@ -98,8 +98,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
     """The pair of the command line, loaded and checked. Without a draft where no request needs one."""
     shared = {"block_size": args.block_size, "mask_token_id": args.mask_token_id, "dtype": args.dtype}
-    threads = args.threads or (len(os.sched_getaffinity(0)) if args.overlap else 0)
-    threads = max(1, threads // 2) if args.overlap else threads
+    overlap, threads = args.overlap and needs_draft, args.threads
+    if overlap:
+        threads = max(1, (threads or len(os.sched_getaffinity(0))) // 2)
     shared |= {"device": args.device, "threads": threads, "runner": args.runner}
     target = WorkerConfig(role="target", model=args.target, tensor_parallel=args.tensor_parallel, **shared)
     draft = WorkerConfig(role="draft", model=args.draft, **shared) if needs_draft else None
@@ -107,4 +108,4 @@ def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
 
     from simsd.engine import build_local  # imports torch, which the checks above can do without
 
-    return build_local(target, draft, config, args.overlap)
+    return build_local(target, draft, config, overlap)

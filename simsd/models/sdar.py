@@ -60,7 +60,7 @@ class SDARForCausalLM(nn.Module):
     def prepare(self) -> None:
         """Make small float32 forwards on a CPU faster; after the weights are there, which must not change then.
 
-        Weights that lie column by column need no transposing on their way into a product: 13 % off a forward of four
+        Weights that lie column by column need no transposing on their way into a product: a ninth off a forward of four
         to twelve rows.
         """
         for module in self.modules():

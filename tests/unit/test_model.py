@@ -46,15 +46,18 @@ def no_grad() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Models]:
-    """The same random checkpoint in our code and in transformers'."""
+@pytest.fixture(scope="module", params=["as loaded", "prepared"])
+def load(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], Models]:
+    """The same random checkpoint in our code, also as a worker prepares it for a CPU, and in transformers'."""
     loaded: dict[str, Models] = {}
 
     def load(name: str) -> Models:
         if name not in loaded:
             path = write_checkpoint(tmp_path_factory.mktemp("model"), SHAPES[name], seed=3, tokenizer=False)
-            loaded[name] = (load_model(path), oracle_of(SHAPES[name], seed=3))
+            model = load_model(path)
+            if request.param == "prepared":
+                model.prepare()
+            loaded[name] = (model, oracle_of(SHAPES[name], seed=3))
         return loaded[name]
 
     return load
