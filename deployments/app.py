@@ -25,6 +25,8 @@ from simsd.sequence import Role
 REPLICA_CPUS = 0.1
 HEALTH_CHECK_S = 1.0
 """How often Serve looks after each replica: what died is replaced that soon."""
+LEASE_ENDS_S = 5.0
+"""How much longer than a coordinator its engines get to stop: they are told at the same time."""
 LOAD_TO_SCALE = 0.75
 """Requests for each that may run, running and queued, that a coordinator should have on average."""
 LOOK_BACK_S = 11.0
@@ -115,6 +117,6 @@ def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig
         max_constructor_retry_count=3,
         health_check_period_s=HEALTH_CHECK_S,
         graceful_shutdown_wait_loop_s=0.1,
-        graceful_shutdown_timeout_s=5.0,
+        graceful_shutdown_timeout_s=args.drain_s + LEASE_ENDS_S,
     )(EngineServer)
     return deployment.bind(config, gpus, args.engines, args.forward_timeout_s, worker_factory)

@@ -62,6 +62,7 @@ def describe(config: WorkerConfig, directory: Path, shape: ModelConfig) -> Worke
     return WorkerInfo(
         role=config.role,
         model=config.model,
+        weights_hash="",
         architecture=shape.architecture,
         vocab_size=shape.vocab_size,
         tokenizer_hash=tokenizer.content_hash,

@@ -347,10 +347,14 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker says of itself; the loop plans with it and `check_pair` compares two."""
+    """What a worker says of itself; the loop plans with it and `check_pair` compares two.
+
+    weights_hash: of the weights that it runs, whatever their name; see `simsd.models.registry`.
+    """
 
     role: Literal["draft", "target"]
     model: str
+    weights_hash: str
     architecture: str
     vocab_size: int
     tokenizer_hash: str

@@ -21,7 +21,7 @@ from simsd.draft import Ahead, DraftCost, DraftState, Foreseen, draft_step
 from simsd.errors import ConfigError
 from simsd.judge import judge
 from simsd.kv_cache import PagePool, kv_tensor
-from simsd.models.registry import load_model
+from simsd.models.registry import load_model, weights_hash
 from simsd.models.sdar import SDARForCausalLM
 from simsd.runner import make_runner
 from simsd.tasks import Task
@@ -75,7 +75,8 @@ class Worker:
         else:
             self.model = load_model(path, config.model, dtype, ranks.rank, ranks.size).to(self.device)
             self.model.reduce_over(ranks.sum)
-        if self.device == "cpu" and dtype == torch.float32:
+        of_weights = weights_hash(self.model)
+        if self.device == "cpu" and dtype == torch.float32 and config.runner != "compile":
             self.model.prepare()
         shape = self.model.config
         tokenizer = Tokenizer.load(path, config.mask_token_id)
@@ -108,6 +109,7 @@ class Worker:
         self.info = WorkerInfo(
             role=config.role,
             model=config.model,
+            weights_hash=of_weights,
             architecture=shape.architecture,
             vocab_size=shape.vocab_size,
             tokenizer_hash=tokenizer.content_hash,

@@ -3,6 +3,7 @@
 A new family is one module file and one row of ARCHITECTURES.
 """
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ ARCHITECTURES: dict[str, type[SDARForCausalLM]] = {"SDARForCausalLM": SDARForCau
 
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Our parameter -> the checkpoint's, stacked along dimension 0."""
+HASHED_VALUES = 64
+"""Of each tensor, about; more than a hash of so many weights needs."""
 
 
 def build_model(config: ModelConfig) -> SDARForCausalLM:
@@ -34,14 +37,18 @@ def build_model(config: ModelConfig) -> SDARForCausalLM:
 
 
 def checkpoint_slices(model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
-    """The checkpoint's tensor names -> views into the model's parameters, packed matrices taken apart."""
+    """The checkpoint's tensor names -> views into the model's parameters, packed matrices taken apart.
+
+    Of a model that is prepared for a CPU, some are copies.
+    """
     heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     sizes = {
         "qkv_proj": (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim),
         "gate_up_proj": (config.intermediate_size, config.intermediate_size),
     }
     views: dict[str, Tensor] = {}
-    for name, parameter in model.state_dict().items():
+    for name, tensor in model.state_dict().items():
+        parameter = tensor.to_dense() if tensor.is_mkldnn else tensor
         packed = next((key for key in PACKED if f".{key}." in name), None)
         if packed is None:
             views[name] = parameter
@@ -109,6 +116,15 @@ def load_model(
     # Built anew: the cast to `dtype` has rounded it, and positions need all of float32.
     model.model.rope = rope_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
     return model.eval().requires_grad_(False)
+
+
+def weights_hash(model: SDARForCausalLM) -> str:
+    """Tells two sets of weights apart that have the same name and shapes; of some values of each tensor."""
+    digest = hashlib.sha256()
+    for tensor in checkpoint_slices(model, model.config).values():
+        values = tensor.flatten()[:: max(1, tensor.numel() // HASHED_VALUES)]
+        digest.update(values.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def save_model(model: SDARForCausalLM, path: Path, dtype: torch.dtype = torch.bfloat16) -> None:

@@ -48,6 +48,7 @@ class Reciter:
         info = WorkerInfo(
             role="target",
             model="tiny",
+            weights_hash="",
             architecture="none",
             vocab_size=tokenizer.vocab_size,
             tokenizer_hash="",

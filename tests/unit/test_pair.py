@@ -22,6 +22,7 @@ TINY = Shape(
 DRAFT = WorkerInfo(
     role="draft",
     model="small",
+    weights_hash="1",
     architecture="SDARForCausalLM",
     vocab_size=100,
     tokenizer_hash="abc",

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from simsd.errors import CheckpointError
 from simsd.models.config import block_size_from_name, load_model_config
-from simsd.models.registry import build_model, checkpoint_slices, load_model, save_model
+from simsd.models.registry import build_model, checkpoint_slices, load_model, save_model, weights_hash
 from simsd.models.sdar import SDARForCausalLM
 from tests.unit.checkpoints import Shape, random_weights, write_checkpoint
 
@@ -253,3 +253,13 @@ def test_head_dim_defaults_to_its_share_of_hidden(tmp_path: Path) -> None:
     directory = write_checkpoint(tmp_path, UNTIED, tokenizer=False)
     edit_config(directory, drop="head_dim")
     assert load_model_config(directory).head_dim == UNTIED.hidden_size // UNTIED.heads
+
+
+def test_other_weights_of_the_same_name_have_another_hash(tmp_path: Path) -> None:
+    directory = write_checkpoint(tmp_path, UNTIED, seed=5, tokenizer=False)
+    first, again = weights_hash(load_model(directory)), weights_hash(load_model(directory))
+    write_checkpoint(tmp_path, UNTIED, seed=6, tokenizer=False)
+    assert first == again != weights_hash(load_model(directory))
+    edited = load_model(directory)
+    edited.model.norm.weight[0] += 1e-3
+    assert weights_hash(edited) != weights_hash(load_model(directory))
