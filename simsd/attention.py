@@ -14,6 +14,12 @@ from simsd.kv_cache import SequenceKV
 from simsd.rows import Rows, visibility
 
 
+@torch.library.custom_op("simsd::write_kv", mutates_args=("kv",))
+def write_kv(kv: Tensor, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+    """k and v [N, Hkv, D] into kv [layers, slots, 2, Hkv, D]. For compiled graphs, which would copy all of `kv`."""
+    kv[layer].index_copy_(0, slots, torch.stack((k, v), dim=1).to(kv.dtype))
+
+
 @dataclass(slots=True)
 class Group:
     """Sequences attended to together: S of them, R rows at most, L slots at most.
@@ -39,7 +45,10 @@ class PagedAttention:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [N, H, D], k and v [N, Hkv, D] -> [N, H * D]."""
         kv = self.kv[layer]
-        kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
+        if torch.compiler.is_compiling():
+            write_kv(self.kv, layer, self.slots, k, v)
+        else:
+            kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
         out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
         for group in self.groups:
             if group.rows is None:

@@ -2,7 +2,8 @@
 
 eager: shapes are those of the batch. graph: shapes are rounded up to buckets, each with buffers that are filled before
 every forward; on CUDA the forward of a bucket is captured once and replayed, elsewhere it is the same code without the
-capture. compile: as graph, by torch.compile, which takes its time for each bucket when it is first met.
+capture. compile: by torch.compile, which takes half a minute for each new kind of batch; on CUDA as graph, elsewhere
+with the shapes of the batch.
 """
 
 from collections.abc import Callable
@@ -33,10 +34,28 @@ class EagerRunner:
     def run(self, batch: Batch) -> Tensor:
         """Hidden states [N, hidden] of all rows, those of each sequence after the other."""
         attend = plan_attention(self.kv, batch, self.scratch_start, self.repeat)
-        return self.model(self._flat(batch, "token"), self._flat(batch, "position"), attend)
+        return self._launch(self._flat(batch, "token"), self._flat(batch, "position"), attend)
+
+    def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention) -> Tensor:
+        return self.model(tokens, positions, attend)
 
     def _flat(self, batch: Batch, fact: str) -> Tensor:
         return torch.tensor([value for _, rows in batch for value in getattr(rows, fact)], device=self.kv.device)
+
+
+class CompiledRunner(EagerRunner):
+    """One graph for one sequence and one for several, each with sizes that vary; what is rare or large runs eagerly."""
+
+    def __init__(self, model: SDARForCausalLM, kv: Tensor, scratch_start: int) -> None:
+        super().__init__(model, kv, scratch_start)
+        # Or sizes that happen to be equal in the first batch are taken to be so in all.
+        torch.fx.experimental._config.use_duck_shape = False
+        # Frozen weights are constants, laid out as the CPU's matrix products want them.
+        self._compiled = torch.compile(model, dynamic=True, options={"freezing": True})
+
+    def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention) -> Tensor:
+        small = len(attend.groups) == 1 and attend.groups[0].bias.shape[2] <= self.repeat * MAX_ROWS
+        return (self._compiled if small else self.model)(tokens, positions, attend)
 
 
 @dataclass(slots=True)
@@ -123,4 +142,6 @@ def make_runner(name: str, model: SDARForCausalLM, kv: Tensor, scratch_start: in
     """By the name of the setting `runner`."""
     if name == "eager":
         return EagerRunner(model, kv, scratch_start)
+    if name == "compile" and not kv.is_cuda:
+        return CompiledRunner(model, kv, scratch_start)
     return StaticRunner(model, kv, scratch_start, compiled=name == "compile")

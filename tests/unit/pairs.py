@@ -1,6 +1,7 @@
 """Pairs for tests: the shipped one at any block size, one with a random draft, and batches of requests on them."""
 
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -9,6 +10,8 @@ from simsd.config import LoopConfig, WorkerConfig
 from simsd.engine import Completion, LocalClient, generate_all
 from simsd.eval.families import FAMILIES, Question
 from simsd.loop import Loop
+from simsd.models.registry import load_model
+from simsd.models.sdar import SDARForCausalLM
 from simsd.tokenizer import Tokenizer
 from simsd.types import DecodeParams, Request
 from simsd.worker import Worker
@@ -23,13 +26,16 @@ def worker(role: str, block_size: int, aligned: bool = True) -> Worker:
 @cache
 def random_draft(block_size: int) -> Worker:
     """The shipped draft's shape with fresh weights: it agrees with the target by chance only."""
-    made = Worker(WorkerConfig(role="draft", block_size=block_size))
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in made.model.parameters():
+
+    def load(path: Path, name: str, dtype: torch.dtype) -> SDARForCausalLM:
+        model = load_model(path, name, dtype)
+        generator = torch.Generator().manual_seed(7)
+        for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    return made
+        return model
+
+    return Worker(WorkerConfig(role="draft", block_size=block_size), load=load)
 
 
 @cache

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from simsd.engine import generate_all
-from simsd.runner import MAX_ROWS, StaticRunner
-from simsd.types import DecodeParams, Request
-from tests.unit import pairs
+from simsd.runner import MAX_ROWS, CompiledRunner, EagerRunner, StaticRunner
+from simsd.types import Request
 from tests.unit.loops import Pair, answers, mixed_requests, request, write_pair
 
 
@@ -24,7 +23,7 @@ def run(
     done = answers(generate_all(pair.loop(target, draft, **settings), requests))
     for worker in (target, draft):
         assert worker.page_use().held == 0
-    assert isinstance(target.runner, StaticRunner) == (runner != "eager")
+    assert type(target.runner) is {"eager": EagerRunner, "graph": StaticRunner, "compile": CompiledRunner}[runner]
     return done, target.runner  # type: ignore[return-value]
 
 
@@ -68,10 +67,11 @@ def test_what_a_bucket_held_before_does_not_show(pair: Pair) -> None:
 
 
 @pytest.mark.skipif("SIMSD_TEST_COMPILE" not in os.environ, reason="takes minutes; set SIMSD_TEST_COMPILE=1")
-def test_compiled_shapes_answer_alike(pair: Pair) -> None:
-    requests = [
-        Request("c", pairs.tokenizer().encode("x") * 5, DecodeParams(method="vanilla", max_tokens=4, ignore_eos=True))
-    ]
-    with torch.no_grad():
-        expected, _ = run(pair, "eager", requests)
-        assert run(pair, "compile", requests)[0] == expected
+def test_compiled_graphs_answer_alike(pair: Pair) -> None:
+    """All methods, alone and together; four graphs are compiled: a sequence, several, of target and draft."""
+    requests = [*mixed_requests(), request("self", 40, method="exact", drafter="self")]
+    expected, _ = run(pair, "eager", requests)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert run(pair, "compile", requests)[0] == expected
+    assert run(pair, "compile", requests, max_running=1)[0] == expected
+    assert 0 < torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 8
