@@ -73,12 +73,15 @@ def judge_draft(
     return True
 
 
-def add_bonus(verdict: Verdict, slots: Slots, scores: Scores) -> None:
-    """One more token, at the target's surest undrafted position; picked from the distribution, not from the sample."""
+def add_bonus(verdict: Verdict, params: DecodeParams, slots: Slots, scores: Scores) -> None:
+    """One more token, at the target's surest undrafted position; picked from the distribution, not from the sample.
+
+    With sequential remasking at the leftmost one.
+    """
     if not slots.offsets:
         return
     top = slots.of(scores.top)
-    best = max(range(len(top)), key=lambda i: (top[i], -i))
+    best = 0 if params.remasking == "sequential" else max(range(len(top)), key=lambda i: (top[i], -i))
     verdict.reveal(slots.offsets[best], scores.token[slots.rows[best]], "bonus", slots.rows[best])
     verdict.steps += 1
 

@@ -1,7 +1,8 @@
 """One draft step: from the draft's distributions at the open positions to revealed tokens and their q.
 
-`simsd` picks positions from the distribution (highest probability first) and only then looks at sampled tokens;
-choosing by the sampled token's confidence would bias it, and rejection sampling with it. `exact` wants to foresee the
+`simsd` picks positions from the distribution (highest probability first), or from the left with sequential remasking,
+and only then looks at sampled tokens; choosing by the sampled token's confidence would bias it, and rejection sampling
+with it. `exact` wants to foresee the
 target's own step instead: the target's noise, the request's remasking confidence.
 """
 
@@ -147,9 +148,9 @@ def propose_tokens(log_probs: Tensor, params: RowParams, draft_top_k: Tensor) ->
 
 
 def pick(state: DraftState, slots: Slots, scores: Scores, step: int) -> list[int]:
-    """Indices into the open offsets to reveal in this draft step, surest first."""
+    """Indices into the open offsets to reveal in this draft step, surest first; sequential: from the left."""
     owed = state.owed(step)
-    if state.params.method == "exact" and state.params.remasking == "sequential":
+    if state.params.remasking == "sequential":
         return list(range(min(owed, len(slots.offsets))))
     rank = slots.of(scores.confidence if state.params.method == "exact" else scores.top)
     return sorted(range(len(rank)), key=lambda i: (-rank[i], i))[:owed]
@@ -161,12 +162,12 @@ def own_draft(
     """What the target's own forward says of the positions that it has left open, as a draft for its next one.
 
     slots: the rows of the state it ended in; taken: offsets revealed since; log_probs [M, V] with `rows` and `scores`.
-    Surest first; in s2d2 the first contiguous run, from the left. None if nothing is open.
+    Surest first, or with sequential remasking from the left; in s2d2 the first contiguous run. None if nothing is open.
     """
     left = [(offset, row) for offset, row in zip(slots.offsets, slots.rows, strict=True) if offset not in taken]
     if params.method == "s2d2":
         left = [(offset, row) for i, (offset, row) in enumerate(left) if offset == left[0][0] + i]
-    elif params.method != "exact" or params.remasking != "sequential":
+    elif params.remasking != "sequential":
         sure = scores.confidence if params.method == "exact" else scores.top
         left.sort(key=lambda entry: (-sure[entry[1]], entry[0]))
     left = left[: params.gamma]

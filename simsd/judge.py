@@ -62,7 +62,7 @@ def _decide(
         return None
     if not stood:  # of paired rows, none shows the state before the rejected token
         return task.states[(1 << verdict.accepted) - 1] if work.params.layout == "branches" else None
-    add_bonus(verdict, task.undrafted(), scores)
+    add_bonus(verdict, work.params, task.undrafted(), scores)
     return task.undrafted()
 
 

@@ -53,14 +53,17 @@ def test_bonus_position_comes_from_the_distribution_not_from_the_sample() -> Non
     """Row 5's sample is the more confident one, row 6's distribution the surer one."""
     scores = Scores([0] * 5 + [50, 60, 70], [0.0] * 5 + [0.6, 0.1, 0.2], [0.0] * 5 + [0.6, 0.8, 0.8], [0.0] * 8)
     verdict = Verdict(0)
-    add_bonus(verdict, Slots([1, 2, 3], [5, 6, 7]), scores)
+    add_bonus(verdict, DecodeParams(), Slots([1, 2, 3], [5, 6, 7]), scores)
     assert verdict.reveals == [(2, 60)]  # ties go to the left
     assert (verdict.bonus, verdict.steps) == (1, 1)
+    leftmost = Verdict(0)
+    add_bonus(leftmost, DecodeParams(remasking="sequential"), Slots([1, 2, 3], [5, 6, 7]), scores)
+    assert leftmost.reveals == [(1, 50)]
 
 
 def test_no_bonus_where_everything_was_drafted() -> None:
     verdict = Verdict(0)
-    add_bonus(verdict, Slots([], []), Scores([], [], [], []))
+    add_bonus(verdict, DecodeParams(), Slots([], []), Scores([], [], [], []))
     assert verdict == Verdict(0)
 
 

@@ -43,7 +43,7 @@ SCORES = Scores([0] * 5, [0, 0, 0.9, 0.2, 0.5], [0, 0, 0.9, 0.91, 0.95], [0.0] *
         (DecodeParams(method="simsd", draft_steps=1), [2, 1, 0]),
         (DecodeParams(method="simsd", draft_steps=2), [2, 1]),
         (DecodeParams(method="simsd", draft_steps=3), [2]),
-        (DecodeParams(method="simsd", draft_steps=3, remasking="sequential"), [2]),
+        (DecodeParams(method="simsd", draft_steps=2, remasking="sequential"), [0, 1]),
         (DecodeParams(method="exact", draft_steps=1), [0, 2, 1]),
         (DecodeParams(method="exact", draft_steps=3), [0]),
         (DecodeParams(method="exact", draft_steps=2, remasking="sequential"), [0, 1]),

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from scipy.stats import chisquare
@@ -50,9 +51,12 @@ Plan = tuple[tuple[int, tuple[float, ...]], ...]
 
 
 def plan(draft: Worker, block: list[int], params: DecodeParams) -> Plan:
-    """What the draft does next from a state: its surest position, or with one draft forward all, surest first."""
+    """What the draft does next from a state: its surest position, or with one draft forward all, surest first.
+
+    With sequential remasking from the left instead.
+    """
     q = {o: conditional(draft, block, o, params) for o in range(B) if block[o] == MASK}
-    order = sorted(q, key=lambda o: (-float(q[o].max()), o))
+    order = sorted(q, key=lambda o: (-float(q[o].max()), o)) if params.remasking == "static" else sorted(q)
     return tuple((o, tuple(q[o].tolist())) for o in order[: len(order) if params.draft_steps == 1 else 1])
 
 
@@ -79,7 +83,7 @@ def enumerate_blocks(target: Worker, draft: Worker, params: DecodeParams) -> dic
     return blocks
 
 
-def p_value(pair: tuple[Worker, Worker, Tokenizer], **settings: float) -> float:
+def p_value(pair: tuple[Worker, Worker, Tokenizer], **settings: Any) -> float:
     target, draft, tokenizer = pair
     loop = Loop(LocalClient(target), LocalClient(draft), tokenizer, LoopConfig(max_running=128))
     base = {"method": "simsd", "layout": "branches", "temperature": 1.0, "max_tokens": B, "ignore_eos": True}
@@ -100,11 +104,20 @@ def p_value(pair: tuple[Worker, Worker, Tokenizer], **settings: float) -> float:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"top_k": 2}, {"top_p": 0.7}, {"draft_steps": 1}, {"gamma": 2}, {"draft_top_k": 2}, {"temperature": 0.7}],
+    [
+        {},
+        {"top_k": 2},
+        {"top_p": 0.7},
+        {"draft_steps": 1},
+        {"gamma": 2},
+        {"draft_top_k": 2},
+        {"temperature": 0.7},
+        {"remasking": "sequential", "draft_steps": 1},
+    ],
     ids=lambda s: "-".join(f"{k}={v}" for k, v in s.items()) or "plain",
 )
 def test_blocks_are_distributed_as_the_target_says(
-    pair: tuple[Worker, Worker, Tokenizer], settings: dict[str, float]
+    pair: tuple[Worker, Worker, Tokenizer], settings: dict[str, Any]
 ) -> None:
     assert p_value(pair, **settings) > 0.001
 
