@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from simsd.loop import Loop
 from simsd.sequence import Role
 from simsd.tokenizer import Tokenizer
 from simsd.types import Output, PageUse, Request
+
+STAYS_S = 5.0
+"""Serve has looked after this replica so lately: it is not to stop."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +74,14 @@ class Coordinator:
         self._tracing = LoopTracing(tracing) if tracing else None
         self._loop.on_round = self._tracing.round if self._tracing else None
         self._exporter = Exporter(self._loop, self._page_use)
-        self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(self._exporter.run())]
+        self._tasks = {asyncio.create_task(self._loop.run()), asyncio.create_task(self._exporter.run())}
+        self._seen = time.monotonic()
+        for role, client in self._clients.items():
+            self._watch(role, client)
+
+    async def check_health(self) -> None:
+        """Serve asks."""
+        self._seen = time.monotonic()
 
     async def generate(
         self, request: Request, carrier: Carrier | None = None
@@ -139,4 +150,18 @@ class Coordinator:
             logger.error("the %s has become another model; this coordinator gives up what it had begun", role)
             os._exit(1)
         self._clients[role] = client
+        self._watch(role, client)
         return client
+
+    def _watch(self, role: Role, client: EngineClient) -> None:
+        task = asyncio.create_task(self._change(role, client))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _change(self, role: Role, client: EngineClient) -> None:
+        """Where pairs are taken away, Serve may stop an engine that is lent, and keep an idle one: take that.
+
+        But not where this coordinator is to stop with its engines: they wait for its streams.
+        """
+        if await client.leaving() and time.monotonic() - self._seen < STAYS_S:
+            self._loop.change(role)

@@ -30,6 +30,8 @@ ENGINE_CPUS = 0.4
 CONCURRENCY_GROUPS = {"control": 1, "health": 1, "life": 1}
 HOLDER_CHECK_S = 1.0
 HUNG_CHECK_S = 5.0
+LEAVING_S = 10.0
+"""Serve looks after a running replica each second. One that it has not looked after for so long is to stop."""
 
 logger = logging.getLogger(__name__)
 
@@ -164,8 +166,13 @@ class EngineServer:
         self._engine: ActorHandle[Any] = actor.remote(config, worker_factory)
         self._info: WorkerInfo = await self._engine.info.remote()
         lives.append(self._engine.live.remote())
+        self._seen = time.monotonic()
         self._watch = asyncio.create_task(self._die_with(lives))
         self._forwards = asyncio.create_task(self._kill_hung(await self._engine.pid.remote(), forward_timeout_s))
+
+    async def check_health(self) -> None:
+        """Serve asks; engines that die or hang are seen to below."""
+        self._seen = time.monotonic()
 
     async def _die_with(self, lives: list[Any]) -> None:
         """A replica without its engine would stay routable until a health check fails; leave at once instead.
@@ -190,15 +197,23 @@ class EngineServer:
         logger.error("the engine in process %d has been busy for over %g s; it is killed", pid, limit_s)
         os.kill(pid, signal.SIGKILL)  # by the system: a hung process does not listen to Ray
 
-    async def lease(self, holder: ActorHandle[Any]) -> AsyncGenerator[Lent, None]:
+    async def lease(self, holder: ActorHandle[Any]) -> AsyncGenerator[Lent | None, None]:
         """Yield the engine, and stay open until the holder cancels or dies; then free what it left in the engine.
+
+        None follows if this replica is to stop: it waits for the end of the lease, but others need not.
 
         holder: the actor that takes the lease. Ray does not cancel a call whose caller died, so we look ourselves.
         """
+        death = asyncio.create_task(_death(holder))
         try:
             yield Lent(self._engine, self._info)
-            await _death(holder)
+            while not death.done() and time.monotonic() - self._seen < LEAVING_S:
+                await asyncio.wait([death], timeout=HOLDER_CHECK_S)
+            if not death.done():
+                yield None
+            await death
         finally:
+            death.cancel()
             with contextlib.suppress(RayActorError):
                 await self._engine.release_all.remote()
 

@@ -58,6 +58,14 @@ class EngineClient:
     async def pid(self) -> int:
         return await self._engine.pid.remote()
 
+    async def leaving(self) -> bool:
+        """True when the engine's replica is to stop; False if the lease ends before."""
+        try:
+            await anext(self._stream)
+        except (RayError, RayServeException, StopAsyncIteration):
+            return False
+        return True
+
     def end(self) -> None:
         """Give the engine back; fine if it is dead."""
         self._stream.cancel()

@@ -82,16 +82,19 @@ class Loop:
         self.metrics = LoopMetrics()
         self.costs = Costs()
         self.on_round: OnRound | None = None
+        self._changing: set[Role] = set()
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Rounds while there is work, until cancelled. One at a time, but in a new event loop each time if need be."""
         self._wake = asyncio.Event()
         while True:
-            if not (self.running or self.waiting):
+            if not (self.running or self.waiting or self._changing):
                 self._wake.clear()
                 await self._wake.wait()
             try:
+                while self._changing:
+                    await self._replace(self._changing.pop())
                 await self.round()
             except WorkerLostError as lost:
                 await self._recover(lost)
@@ -279,11 +282,20 @@ class Loop:
             self.draft.release(drafted)
 
     async def _recover(self, lost: WorkerLostError) -> None:
-        """Replace a lost worker; running sequences are rebuilt there from their tokens by the next rounds."""
+        """Replace a lost worker."""
         if self.replace is None:
             self._fail(lost)
-            return
-        role: Role = "draft" if lost.worker == "draft" else "target"
+        else:
+            await self._replace("draft" if lost.worker == "draft" else "target")
+
+    def change(self, role: Role) -> None:
+        """Take another worker for the role before the next round, though this one works."""
+        self._changing.add(role)
+        self._wake.set()
+
+    async def _replace(self, role: Role) -> None:
+        """Running sequences are rebuilt in the new worker, from their tokens, by the next rounds."""
+        assert self.replace is not None
         try:
             client = await self.replace(role)
         except Exception as error:

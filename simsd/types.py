@@ -46,11 +46,12 @@ class DecodeParams:
     temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off; min_p is relative to the likeliest token. No EOS and
     no stop string ends an answer of less than `min_tokens`. `logit_bias` are (token id, what is added to its logit, in
     the draft too). `steps` denoising steps fill a block (1..B). `gamma` tokens are drafted a round (1..B) in
-    `draft_steps` draft forwards (1..gamma). `threshold` (dynamic remasking) is a probability, `entropy_bound` (entropy
-    remasking) is in nats. `row_budget` bounds the rows of one `exact` verification. With `drafter` self the target's
-    last forward is the draft. `routing`, `routing_score` and `routing_cost` (in tokens) are s2d2's. With `adaptive`,
-    gamma, draft_steps and row_budget are limits, and each round takes what is fastest (simsd/adaptive.py): the text of
-    exact stays the same, that of simsd then depends on measured times. It matters where a draft model takes part.
+    `draft_steps` draft forwards (1..gamma), the surest first, or from the left with sequential remasking. `threshold`
+    (dynamic remasking) is a probability, `entropy_bound` (entropy remasking) is in nats. `row_budget` bounds the rows
+    of one `exact` verification. With `drafter` self the target's last forward is the draft. `routing`, `routing_score`
+    and `routing_cost` (in tokens) are s2d2's. With `adaptive`, gamma, draft_steps and row_budget are limits, and each
+    round takes what is fastest (simsd/adaptive.py): the text of exact stays the same, that of simsd then depends on
+    measured times. It matters where a draft model takes part.
     """
 
     method: Method = "simsd"

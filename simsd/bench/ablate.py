@@ -35,6 +35,7 @@ def settings(name: str, loop: Loop, block_size: int, protocol: Protocol) -> list
             for method, label in (
                 ("vanilla-sequential", "vanilla, left to right"),
                 ("simsd-steps", "simsd, the draft's"),
+                ("simsd-sequential", "simsd, left to right"),
                 ("simsd-self", "simsd, the target's as its last forward guessed it"),
                 ("exact", "exact, the target's"),
                 ("exact-sequential", "exact, left to right"),

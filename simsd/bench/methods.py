@@ -37,7 +37,8 @@ def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:
     """Name -> settings. The first is what the others are compared with.
 
     `simsd` and `exact` draft a whole block in one draft forward, which is fastest on the shipped pair; `simsd-steps` in
-    one forward for each token, as the paper does. S2D2 has the paper's remasking, dynamic at .85, and cost 1.
+    one forward for each token, as the paper does; `simsd-sequential` from left to right. S2D2 has the paper's
+    remasking, dynamic at .85, and cost 1.
     """
     base = protocol.params()
     vanilla, simsd = replace(base, method="vanilla"), replace(base, method="simsd", draft_steps=1)
@@ -49,6 +50,7 @@ def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:
         "vanilla-sequential": replace(vanilla, remasking="sequential"),
         "simsd": simsd,
         "simsd-steps": replace(simsd, draft_steps=block_size),
+        "simsd-sequential": replace(simsd, remasking="sequential"),
         "simsd-branches": replace(simsd, layout="branches"),
         "simsd-self": replace(simsd, drafter="self"),
         "exact": exact,

@@ -14,7 +14,12 @@ from simsd.bench.published import (
 from simsd.bench.trends import trends
 
 OURS = {"vanilla + CUDA graph": "vanilla-static", "S2D2": "s2d2-span", "SimSD": "simsd-steps"}
-OURS_BESIDE = {"vanilla-dynamic": "vanilla, dynamic .9", "simsd": "SimSD, one draft forward", "exact": "exact"}
+OURS_BESIDE = {
+    "vanilla-dynamic": "vanilla, dynamic .9",
+    "simsd": "SimSD, one draft forward",
+    "simsd-sequential": "SimSD, one draft forward, left to right",
+    "exact": "exact",
+}
 
 
 def document(decode: dict[str, Any], ablate: dict[str, Any], approx: dict[str, Any]) -> str:

@@ -34,6 +34,7 @@ HTTP_METHODS = (
     "vanilla-sequential",
     "simsd",
     "simsd-steps",
+    "simsd-sequential",
     "simsd-branches",
     "exact",
 )

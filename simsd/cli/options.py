@@ -27,7 +27,7 @@ DECODE_HELP = {
     "draft_steps": "draft forwards a round, 1 to gamma; 0: gamma",
     "layout": "simsd: one pass over paired rows, or branches, which removes its approximation",
     "fallback": "simsd: what fills a block after a rejection",
-    "remasking": "which positions the target reveals in a step",
+    "remasking": "which positions the target reveals in a step; with sequential, simsd drafts from the left, too",
     "steps": "denoising steps a block, 1 to the block size; 0: the block size",
     "threshold": "dynamic remasking: reveal all positions above this probability",
     "entropy_bound": "entropy remasking: reveal positions up to this sum of entropies, in nats",

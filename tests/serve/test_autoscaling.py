@@ -10,7 +10,7 @@ import pytest
 from ray import serve
 
 from deployments.app import build_app
-from tests.serve.cluster import pids_of, wait_until
+from tests.serve.cluster import engines, kill, pids_of, wait_until
 from tests.serve.conftest import Server
 
 NAME = "scaled"
@@ -41,6 +41,7 @@ def test_whole_pairs_follow_the_load(server: Server) -> None:
     before = set(pids_of("ray::Engine"))
     serve.run(build_app(server.args.model_copy(update=scaling)), name=NAME, route_prefix=f"/{NAME}")
     pair = {"Coordinator": 1, "DraftServer": 1, "TargetServer": 1, "Ingress": 1}
+    first_target = engines(NAME)["target"].pid
     grown = threading.Event()
 
     def client(number: int) -> list[str]:
@@ -58,13 +59,18 @@ def test_whole_pairs_follow_the_load(server: Server) -> None:
             two = {name: 1 if name == "Ingress" else 2 for name in pair}
             try:
                 wait_until(lambda: replicas() == two, 90, 0.2)
+                print(f"added capacity after {time.monotonic() - began:.1f} s")
+                # The older coordinator gets the newest target for it, which is what Serve will stop first.
+                kill(first_target)
+                wait_until(lambda: replicas() != two, 30, 0.02)
+                wait_until(lambda: replicas() == two, 90, 0.2)
             finally:
                 grown.set()
-            print(f"added capacity after {time.monotonic() - began:.1f} s")
             texts = [client.result() for client in clients]
         for number in range(CLIENTS):
             assert set(texts[number]) == {texts[number % 4][0]}
         wait_until(lambda: replicas() == pair, 90, 0.2)
+        wait_until(lambda: len(set(pids_of("ray::Engine")) - before) == 2, 60, 0.2)
         assert ask(server, 1) == texts[1][0]
     finally:
         serve.delete(NAME)

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,6 +184,28 @@ def test_a_lost_worker_costs_a_prefill_and_no_answer(
     assert fate.calls > dies_at  # the fresh one worked
     assert spares.workers[role].page_use().sequences == 0
     assert loop.load() == (0, 0)
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_worker_that_is_to_go_is_changed_between_rounds(pair: Pair, alone: list[Answer], role: Role) -> None:
+    """Under way, and with nothing to do: then at once, or it could not go before the next request."""
+    spares = Spares(pair, Fate(role, 0))
+    loop = mortal_loop(pair, spares.fate, spares)
+    rounds = itertools.count(1)
+    loop.on_round = lambda *_: loop.change(role) if next(rounds) == 5 else None
+    assert answers(generate_all(loop, mixed_requests())) == alone
+    first = spares.workers.pop(role)
+    assert getattr(loop, role).worker is first
+
+    async def idle() -> None:
+        task = asyncio.create_task(loop.run())
+        await asyncio.sleep(0)
+        loop.change(role)
+        await settled(lambda: role in spares.workers)
+        task.cancel()
+
+    asyncio.run(idle())
+    assert getattr(loop, role).worker is spares.workers[role] is not first
 
 
 @pytest.mark.parametrize("spares", ["none", "broken"])
