@@ -189,7 +189,7 @@ def test_models_are_fetched_where_the_arguments_look_for_them(overlay: str) -> N
 @each_overlay
 def test_streams_may_end_before_anything_is_killed(overlay: str) -> None:
     """Serve stops a replica, Ray drains a node, Kubernetes stops a pod, KubeRay a cluster: each waits longer."""
-    streams = config_of(overlay).args.drain_s
+    streams = config_of(overlay).args.drain_s + app.LEASE_ENDS_S
     for worker in ray_pods(overlay)[1:]:
         drain = float(environment(worker["spec"]["containers"][0])["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
         assert streams < drain < worker["spec"]["terminationGracePeriodSeconds"]
