@@ -1,6 +1,5 @@
 """Decode time over its arithmetic floor: the matrix products of the very forwards that were decoded with, alone."""
 
-import copy
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from simsd.bench.methods import Protocol, methods
 from simsd.bench.pair import PairSpec
@@ -16,67 +16,53 @@ from simsd.bench.ratios import ratio
 from simsd.bench.rounds import Forward, Sizes, Window, decode_together, prompts_of
 from simsd.eval.datasets import Item
 from simsd.loop import Loop
-from simsd.models.layers import Linear
 from simsd.models.sdar import SDARForCausalLM
 from simsd.types import DecodeParams
 
 METHODS = ("vanilla-static", "simsd")
 
 
-Product = Callable[[Tensor], Tensor]
-
-
 class Products:
-    """The product of every linear layer, and of the head for the rows that want logits, on inputs that lie ready.
+    """F.linear of every linear layer, and of the head for the rows that want logits, on inputs that lie ready.
 
-    Of a model that a runner has left as it was loaded, those on a CPU are as fast as a prepared model's all the same.
+    On a CPU with all weights laid out as `SDARForCausalLM.prepare` does it, also of a model that is not prepared.
     """
 
     def __init__(self) -> None:
         self.inputs: dict[tuple[int, int], Tensor] = {}
-        self.layers: dict[int, list[Linear]] = {}
+        self.weights: dict[int, list[Tensor]] = {}
 
     @torch.inference_mode()
     def seconds(self, forwards: Sequence[Forward]) -> float:
         """Time of these forwards' products, one after the other."""
         calls = [call for forward in forwards for call in self._of(forward)]
-        on_gpu = any(x.is_cuda for x, _ in calls)
+        on_gpu = any(weight.is_cuda for _, weight in calls)
         began = time.perf_counter()
-        for x, product in calls:
-            product(x)
+        for x, weight in calls:
+            F.linear(x, weight)
         if on_gpu:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
-    def _of(self, forward: Forward) -> list[tuple[Tensor, Product]]:
+    def _of(self, forward: Forward) -> list[tuple[Tensor, Tensor]]:
         model = forward.worker.model
-        weight = model.model.embed_tokens.weight
-        if id(model) not in self.layers:
-            self.layers[id(model)] = [_fast(layer) for layer in layers(model)]
-        calls: list[tuple[Tensor, Product]] = [
-            (self._input(forward.rows, layer.in_features, weight), layer) for layer in self.layers[id(model)]
-        ]
-        wanted = self._input(forward.wanted, weight.shape[1], weight)
-        return calls + ([(wanted, model.logits)] if forward.wanted else [])
+        if id(model) not in self.weights:
+            self.weights[id(model)] = [w if w.is_cuda else w.t().contiguous().t() for w in layers(model)]
+        calls = [(self._input(forward.rows, weight), weight) for weight in self.weights[id(model)]]
+        head = model.model.embed_tokens.weight if model.lm_head is None else model.lm_head.weight
+        return calls + ([(self._input(forward.wanted, head), head)] if forward.wanted else [])
 
-    def _input(self, rows: int, width: int, like: Tensor) -> Tensor:
-        """[rows, width] of noise."""
-        if (rows, width) not in self.inputs:
-            self.inputs[rows, width] = torch.randn((rows, width), dtype=like.dtype, device=like.device)
-        return self.inputs[rows, width]
+    def _input(self, rows: int, weight: Tensor) -> Tensor:
+        """[rows, in] of noise."""
+        shape = rows, weight.shape[1]
+        if shape not in self.inputs:
+            self.inputs[shape] = torch.randn(shape, dtype=weight.dtype, device=weight.device)
+        return self.inputs[shape]
 
 
-def layers(model: SDARForCausalLM) -> list[Linear]:
-    """All linear layers but the head."""
-    return [module for module in model.modules() if isinstance(module, Linear) and module is not model.lm_head]
-
-
-def _fast(layer: Linear) -> Linear:
-    if layer.weight.device.type != "cpu" or layer.weight.dtype != torch.float32 or layer.weight.is_mkldnn:
-        return layer
-    fast = copy.deepcopy(layer)
-    fast.prepare()
-    return fast
+def layers(model: SDARForCausalLM) -> list[Tensor]:
+    """The weights [out, in] of all linear layers but the head."""
+    return [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m is not model.lm_head]
 
 
 class _Line:

@@ -14,26 +14,7 @@ Reduce = Callable[[Tensor], Tensor]
 """Sums a tensor over the ranks of a tensor-parallel model."""
 
 
-class Linear(nn.Linear):
-    """A linear layer without a bias."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, bias=False)
-
-    def prepare(self) -> None:
-        """Lay the weight out as oneDNN wants it, which F.linear does anew in each call."""
-        if not self.weight.is_mkldnn:
-            packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach().contiguous(), None)
-            self.weight = nn.Parameter(packed, requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [N, inputs] -> [N, outputs]."""
-        if self.weight.is_mkldnn:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
-        return F.linear(x, self.weight)
-
-
-class SharedLinear(Linear):
+class SharedLinear(nn.Linear):
     """A linear layer whose input is split over ranks; `reduce` adds up their partial outputs."""
 
     reduce: Reduce | None = None
@@ -93,8 +74,8 @@ class Attention(nn.Module):
     def __init__(self, layer: int, hidden: int, heads: int, kv_heads: int, head_dim: int, eps: float) -> None:
         super().__init__()
         self.layer, self.heads, self.kv_heads, self.head_dim, self.eps = layer, heads, kv_heads, head_dim, eps
-        self.qkv_proj = Linear(hidden, (heads + 2 * kv_heads) * head_dim)
-        self.o_proj = SharedLinear(heads * head_dim, hidden)
+        self.qkv_proj = nn.Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=False)
+        self.o_proj = SharedLinear(heads * head_dim, hidden, bias=False)
         self.q_norm = RMSNorm(head_dim, eps)
         self.k_norm = RMSNorm(head_dim, eps)
         self.fast: FastNorm | None = None
@@ -121,8 +102,8 @@ class SwiGLU(nn.Module):
 
     def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(hidden, 2 * intermediate)
-        self.down_proj = SharedLinear(intermediate, hidden)
+        self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=False)
+        self.down_proj = SharedLinear(intermediate, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, hidden] -> [N, hidden]."""

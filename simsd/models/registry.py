@@ -37,18 +37,14 @@ def build_model(config: ModelConfig) -> SDARForCausalLM:
 
 
 def checkpoint_slices(model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
-    """The checkpoint's tensor names -> views into the model's parameters, packed matrices taken apart.
-
-    Of a model that is prepared for a CPU, some are copies.
-    """
+    """The checkpoint's tensor names -> views into the model's parameters, packed matrices taken apart."""
     heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     sizes = {
         "qkv_proj": (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim),
         "gate_up_proj": (config.intermediate_size, config.intermediate_size),
     }
     views: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
-        parameter = tensor.to_dense() if tensor.is_mkldnn else tensor
+    for name, parameter in model.state_dict().items():
         packed = next((key for key in PACKED if f".{key}." in name), None)
         if packed is None:
             views[name] = parameter

