@@ -69,7 +69,7 @@ def document(report: Report) -> str:
         "take turns. In brackets: quartiles; a ratio is of medians, and its quartiles are of the ratios repeat by "
         "repeat (prompt by prompt in baseline and regret). Where sequences decode together, time runs from the first "
         "round in which none of them is prefilled until one is done. Behind its natural end an answer is easy to "
-        "draft, so acceptance is higher here than in [decode.md](decode.md).",
+        "draft, so acceptance is higher here than in `decode.md`.",
     ]
     if aims := [aim for aim in asked(report["sections"]) if aim]:
         lines += ["", "## What was asked", "", *table(AIM_COLUMNS, aims)]
@@ -130,7 +130,7 @@ def _floor(rows: list[Row], report: Report) -> list[str]:
         "*products alone*: for each forward of the same rounds, target's and draft's, F.linear of every linear layer "
         "on its rows and of the head on the rows that want logits, inputs ready, nothing else; timed right after the "
         f"rounds. *batch* 1: {report['settings']['alone']} prompts one after the other. *first pass*: the same prompts "
-        "once before, in which `compile` compiles a graph for each shape that it meets.",
+        "once before, in which `compile` compiles a graph for each kind of batch that it meets.",
         "",
         *table(FLOOR_COLUMNS, rows),
     ]
