@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from deployments.args import ServeArgs
-from deployments.processes import nothing_left_behind
+from deployments.processes import killed_after, nothing_left_behind
 from simsd.errors import ConfigError, SimSDError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ OBJECT_STORE_BYTES = 128 * 2**20
 """What travels between engines is some kilobytes a round."""
 MAX_TMPDIR_CHARS = 30
 STOP_GRACE_S = 2.0
+SHUTDOWN_S = 20.0
+"""Ray needs some five seconds to stop; on a busy machine it was seen not to end within a minute."""
 START_ATTEMPTS = 2
 READY_TIMEOUT_S = 60.0
 ENVIRONMENT = {
@@ -105,7 +107,8 @@ def local_ray(engines: int, verbose: bool = False, metrics_port: int = 0) -> Ite
                 _start_ray(ray, engines, directory, verbose, metrics_port)
                 yield directory / "session_latest" / "logs"
             finally:
-                ray.shutdown()
+                with killed_after(SHUTDOWN_S):
+                    ray.shutdown()
     except Exception:
         keep_logs = True
         raise

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,24 @@ def nothing_left_behind(grace_s: float) -> Iterator[None]:
                         os.kill(pid, signal.SIGKILL)
             time.sleep(POLL_S)
         _become_subreaper(False)
+
+
+@contextlib.contextmanager
+def killed_after(limit_s: float) -> Iterator[None]:
+    """Kill all processes below this one if the context takes longer: whoever waits for one of them waits no more."""
+
+    def kill() -> None:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    timer = threading.Timer(limit_s, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _become_subreaper(on: bool) -> None:
