@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from deployments.args import ServeArgs
-from deployments.processes import killed_after, nothing_left_behind
+from deployments.processes import nothing_left_behind
 from simsd.errors import ConfigError, SimSDError
 
 if TYPE_CHECKING:
@@ -102,13 +103,15 @@ def local_ray(engines: int, verbose: bool = False, metrics_port: int = 0) -> Ite
     directory = Path(tempfile.mkdtemp(prefix="simsd-", dir=parent if len(parent) <= MAX_TMPDIR_CHARS else "/tmp"))
     keep_logs = False
     try:
-        with nothing_left_behind(STOP_GRACE_S):
+        with nothing_left_behind(STOP_GRACE_S) as kill:
             try:
                 _start_ray(ray, engines, directory, verbose, metrics_port)
                 yield directory / "session_latest" / "logs"
             finally:
-                with killed_after(SHUTDOWN_S):
-                    ray.shutdown()
+                hung = threading.Timer(SHUTDOWN_S, kill)
+                hung.start()
+                ray.shutdown()
+                hung.cancel()
     except Exception:
         keep_logs = True
         raise

@@ -4,9 +4,8 @@ import contextlib
 import ctypes
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -30,43 +29,29 @@ def descendants(root: int) -> set[int]:
 
 
 @contextlib.contextmanager
-def nothing_left_behind(grace_s: float) -> Iterator[None]:
-    """Kill what was started inside the context and still runs `grace_s` seconds after it.
+def nothing_left_behind(grace_s: float) -> Iterator[Callable[[], None]]:
+    """Kill what was started inside the context and still runs `grace_s` seconds after it, or when the call given says.
 
     Ray starts processes that start processes; when one in the middle is killed, its children go to init, out of reach.
     As their subreaper we get them instead.
     """
     before = descendants(os.getpid())
-    _become_subreaper(True)
-    try:
-        yield
-    finally:
-        ended = time.monotonic()
-        while (left := descendants(os.getpid()) - before) and time.monotonic() < ended + grace_s + KILL_S:
-            if time.monotonic() > ended + grace_s:
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_S)
-        _become_subreaper(False)
-
-
-@contextlib.contextmanager
-def killed_after(limit_s: float) -> Iterator[None]:
-    """Kill all processes below this one if the context takes longer: whoever waits for one of them waits no more."""
 
     def kill() -> None:
-        for pid in descendants(os.getpid()):
+        for pid in descendants(os.getpid()) - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    timer = threading.Timer(limit_s, kill)
-    timer.daemon = True
-    timer.start()
+    _become_subreaper(True)
     try:
-        yield
+        yield kill
     finally:
-        timer.cancel()
+        ended = time.monotonic()
+        while descendants(os.getpid()) - before and time.monotonic() < ended + grace_s + KILL_S:
+            if time.monotonic() > ended + grace_s:
+                kill()
+            time.sleep(POLL_S)
+        _become_subreaper(False)
 
 
 def _become_subreaper(on: bool) -> None:

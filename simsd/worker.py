@@ -75,7 +75,6 @@ class Worker:
         else:
             self.model = load_model(path, config.model, dtype, ranks.rank, ranks.size).to(self.device)
             self.model.reduce_over(ranks.sum)
-        of_weights = weights_hash(self.model)
         if self.device == "cpu" and dtype == torch.float32 and config.runner != "compile":
             self.model.prepare()
         shape = self.model.config
@@ -109,7 +108,7 @@ class Worker:
         self.info = WorkerInfo(
             role=config.role,
             model=config.model,
-            weights_hash=of_weights,
+            weights_hash=weights_hash(self.model),
             architecture=shape.architecture,
             vocab_size=shape.vocab_size,
             tokenizer_hash=tokenizer.content_hash,

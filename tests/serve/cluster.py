@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,3 +49,11 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, every_s: float =
         assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s"
         time.sleep(every_s)
     return time.monotonic() - began
+
+
+def keep_asking(ask: Callable[[], str], until: threading.Event) -> list[str]:
+    """Answers of one client that asks again until the event, once at least."""
+    texts = [ask()]
+    while not until.is_set():
+        texts.append(ask())
+    return texts

@@ -4,13 +4,14 @@ import concurrent.futures
 import os
 import threading
 import time
+from functools import partial
 
 import httpx
 import pytest
 from ray import serve
 
 from deployments.app import build_app
-from tests.serve.cluster import engines, kill, pids_of, wait_until
+from tests.serve.cluster import engines, keep_asking, kill, pids_of, wait_until
 from tests.serve.conftest import Server
 
 NAME = "scaled"
@@ -44,18 +45,12 @@ def test_whole_pairs_follow_the_load(server: Server) -> None:
     first_target = engines(NAME)["target"].pid
     grown = threading.Event()
 
-    def client(number: int) -> list[str]:
-        """The load must outlast the start of a pair, however fast answers are: asks on until that is there."""
-        texts = [ask(server, number)]
-        while not grown.is_set():
-            texts.append(ask(server, number))
-        return texts
-
     try:
         assert replicas() == pair
         with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
             began = time.monotonic()
-            clients = [pool.submit(client, number) for number in range(CLIENTS)]
+            # The load must outlast the start of a pair, however fast answers are.
+            clients = [pool.submit(keep_asking, partial(ask, server, number), grown) for number in range(CLIENTS)]
             two = {name: 1 if name == "Ingress" else 2 for name in pair}
             try:
                 wait_until(lambda: replicas() == two, 90, 0.2)

@@ -1,7 +1,9 @@
 """Nothing is left behind, orphans included."""
 
 import os
+import signal
 import subprocess
+import threading
 import time
 
 from deployments.processes import descendants, nothing_left_behind
@@ -28,4 +30,13 @@ def test_what_ran_before_is_left_alone() -> None:
         with nothing_left_behind(grace_s=0):
             pass
         assert alive(before.pid)
+        before.kill()
+
+
+def test_who_waits_for_one_of_them_can_be_freed() -> None:
+    with subprocess.Popen(["sleep", "300"]) as before, nothing_left_behind(grace_s=0) as kill:
+        inside = subprocess.Popen(["sleep", "300"])
+        threading.Timer(0.2, kill).start()
+        assert inside.wait(10) == -signal.SIGKILL
+        assert before.poll() is None
         before.kill()

@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from deployments.app import build_app
 from simsd.checkpoint import resolve_model
 from simsd.config import SHIPPED
-from tests.serve.cluster import alive, engines, pids_of, wait_until
+from tests.serve.cluster import alive, engines, keep_asking, pids_of, wait_until
 from tests.serve.conftest import Server
 
 NAME = "updated"
@@ -61,18 +62,12 @@ def test_new_weights_under_load(server: Server, tmp_path: Path) -> None:
     changed = build_app(server.args.model_copy(update={"target": str(other_weights(tmp_path / "target"))}))
     over = threading.Event()
 
-    def client(seed: int) -> list[str]:
-        texts = [ask(server, seed)]
-        while not over.is_set():
-            texts.append(ask(server, seed))
-        return texts
-
     try:
         old = [ask(server, seed) for seed in range(SHORT)]
         with concurrent.futures.ThreadPoolExecutor(LONG + SHORT + 1) as pool:
             old_long = list(pool.map(lambda seed: ask_long(server, seed), range(LONG)))
             longs = [pool.submit(ask_long, server, seed) for seed in range(LONG)]
-            shorts = [pool.submit(client, seed) for seed in range(SHORT)]
+            shorts = [pool.submit(keep_asking, partial(ask, server, seed), over) for seed in range(SHORT)]
             # Serve calls it done only when nothing of the old version is left.
             update = pool.submit(serve.run, changed, name=NAME, route_prefix=f"/{NAME}")
             try:
