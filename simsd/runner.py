@@ -2,8 +2,8 @@
 
 eager: shapes are those of the batch. graph: shapes are rounded up to buckets, each with buffers that are filled before
 every forward; on CUDA the forward of a bucket is captured once and replayed, elsewhere it is the same code without the
-capture. compile: by torch.compile, which takes some twenty seconds for each new kind of batch; on CUDA as graph, elsewhere
-with the shapes of the batch.
+capture. compile: by torch.compile, which takes some twenty seconds for each new kind of batch; on CUDA as graph,
+elsewhere with the shapes of the batch.
 """
 
 from collections.abc import Callable

@@ -350,7 +350,7 @@ class Verdicts:
 class WorkerInfo:
     """What a worker says of itself; the loop plans with it and `check_pair` compares two.
 
-    weights_hash: of the weights that it runs, whatever their name (`simsd.models.registry`); empty before they are read.
+    weights_hash: of the weights that it runs, whatever its name (`simsd.models.registry`); empty until they are read.
     """
 
     role: Literal["draft", "target"]
