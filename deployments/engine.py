@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.actor import ActorHandle
@@ -24,6 +24,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from simsd.config import WorkerConfig
 from simsd.ports import free_port
 from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
+
+if TYPE_CHECKING:  # it comes with torch
+    from simsd.draft import Ahead
 
 ENGINE_CPUS = 0.4
 """Logical CPUs of an engine; small, so that a whole pair fits where Ray counts two."""
@@ -73,17 +76,25 @@ class Engine:
         with self._busy():
             return self._worker.propose(batch)
 
-    def propose_ahead(self, batch: list[Work]) -> None:
-        """Nobody waits for it, so nobody would see what goes wrong; the next `propose` starts from nothing then."""
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> "Ahead | None":
+        """None where it fails: the next `propose` starts from nothing then."""
         with self._busy():
             try:
-                self._worker.propose_ahead(batch)
+                if taken:
+                    self._worker.take_ahead(taken)
+                ahead: Ahead = self._worker.propose_ahead(batch)
+                return ahead
             except Exception:
                 logger.exception("drafting ahead failed")
+                return None
 
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         with self._busy():
             return self._worker.verify(batch, proposals)
+
+    def verify_next(self, seq_ids: list[str], ahead: "Ahead | None") -> Verdicts | None:
+        with self._busy():
+            return self._worker.verify_next(seq_ids, ahead)
 
     @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import ObjectRef
 from ray.actor import ActorHandle
@@ -17,6 +17,9 @@ from simsd.errors import InternalError, SimSDError, WorkerLostError
 from simsd.sequence import Role
 from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
 
+if TYPE_CHECKING:  # it comes with torch, and never comes here
+    from simsd.draft import Ahead
+
 RETRY_S = 0.2
 HOLD_S = 10.0
 """How long an engine is held while the other of the pair stays away."""
@@ -26,6 +29,8 @@ APART_S = 2.0
 
 class EngineClient:
     """One leased engine, as the loop's draft or target client. Calls go straight to the actor."""
+
+    queues = True
 
     def __init__(self, role: Role, lent: Lent, stream: Any) -> None:
         """`stream` is the open `lease` call; it must be kept, and cancelled to give the engine back."""
@@ -38,14 +43,21 @@ class EngineClient:
         """Returns at once with a reference; it travels to the target's engine, never through this process."""
         return self._engine.propose.remote(batch)
 
-    def propose_ahead(self, batch: list[Work]) -> bool:
-        self._engine.propose_ahead.remote(batch)
-        return True
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> "ObjectRef[Ahead | None]":
+        return self._engine.propose_ahead.remote(batch, taken)
 
-    async def verify(self, batch: list[Work], proposals: "ObjectRef[Proposals] | None") -> Verdicts:
+    def verify(self, batch: list[Work], proposals: "ObjectRef[Proposals] | None") -> "asyncio.Future[Verdicts]":
         """Raises `WorkerLostError`, or `InternalError` for a fault inside either engine."""
+        return asyncio.ensure_future(self._result(self._engine.verify.remote(batch, proposals)))
+
+    def verify_next(
+        self, seq_ids: list[str], ahead: "ObjectRef[Ahead | None] | None"
+    ) -> "asyncio.Future[Verdicts | None]":
+        return asyncio.ensure_future(self._result(self._engine.verify_next.remote(seq_ids, ahead)))
+
+    async def _result(self, ref: "ObjectRef[Any]") -> Any:
         try:
-            return await self._engine.verify.remote(batch, proposals)
+            return await ref
         except RayError as error:
             raise self._translate(error) from error
 

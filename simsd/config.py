@@ -56,6 +56,7 @@ class LoopConfig(Settings):
     """`prefill_rows` bounds the prompt rows of one round; `draft_share` is our part of the draft's pages.
 
     `draft_ahead`: while the target verifies a whole block, a draft of its own process drafts the next one.
+    `async_scheduling`: the next round waits in the target's engine while the loop takes in the last one.
     """
 
     max_running: int = Field(16, ge=1)
@@ -63,3 +64,4 @@ class LoopConfig(Settings):
     prefill_rows: int = Field(256, ge=64)
     draft_share: float = Field(1.0, gt=0, le=1)
     draft_ahead: bool = True
+    async_scheduling: bool = True

@@ -18,7 +18,7 @@ from torch import Tensor
 from simsd.accept import Slots
 from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, filtered_log_probs, gumbel_argmax, sample, score
 from simsd.tasks import Task
-from simsd.types import DecodeParams, Proposal, Work
+from simsd.types import DecodeParams, Proposal, Proposals, Work
 
 S2D2_MARGIN = 0.05
 
@@ -99,6 +99,20 @@ class Ahead:
     items: dict[str, Foreseen]
     cached: dict[str, int]
     cost: DraftCost
+
+    def proposals(self, batch: list[Work]) -> Proposals | None:
+        """As if they had been asked for now; None unless all of `batch` are served."""
+        if not all(work.seq_id in self.items and self.items[work.seq_id].serves(work) for work in batch):
+            return None
+        return Proposals(
+            items={work.seq_id: self.items[work.seq_id].proposal for work in batch},
+            cached=self.cached,
+            took_part=dict(self.cost.took_part),
+            forwards=self.cost.forwards,
+            rows=self.cost.rows,
+            elapsed_s=self.cost.elapsed_s,
+            ahead_s=self.cost.elapsed_s,
+        )
 
 
 def draft_step(tasks: list[Task], states: dict[str, DraftState], logits: Tensor, step: int) -> None:

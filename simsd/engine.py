@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class LocalClient:
     """A worker in this process, as the loop's draft or target."""
 
+    queues = False
+
     def __init__(self, worker: "Worker | LeadingWorker") -> None:
         self.worker = worker
         self.info = worker.info
@@ -27,13 +29,16 @@ class LocalClient:
     def propose(self, batch: list[Work]) -> Proposals:
         return self.worker.propose(batch)
 
-    def propose_ahead(self, batch: list[Work]) -> bool:
-        return False  # both models run on this thread
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> None:
+        return None  # both models run on this thread
 
     async def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         verdicts = self.worker.verify(batch, proposals)
         await asyncio.sleep(0)  # let requests come and go between rounds
         return verdicts
+
+    async def verify_next(self, seq_ids: list[str], ahead: Any) -> Verdicts | None:
+        return self.worker.verify_next(seq_ids, ahead)
 
     def release(self, seq_ids: list[str]) -> None:
         self.worker.release(seq_ids)

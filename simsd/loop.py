@@ -34,10 +34,11 @@ class DraftClient(Protocol):
     def propose(self, batch: list[Work]) -> Any:
         """Proposals, or a reference to them that the target client understands; returns at once."""
 
-    def propose_ahead(self, batch: list[Work]) -> bool:
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Any:
         """Draft on behind the whole blocks that `batch` had proposed; does not wait.
 
-        False where it was not done, since draft and target could not work at the same time.
+        taken: works whose proposals are being verified that were drafted ahead; of them are those of `batch`, if any.
+        What the target's `verify_next` takes. None where it was not done, since both could not work at the same time.
         """
 
     def release(self, seq_ids: list[str]) -> None:
@@ -48,9 +49,17 @@ class TargetClient(Protocol):
     """A target worker, here or elsewhere."""
 
     info: WorkerInfo
+    queues: bool
+    """Whether a call can wait there while another is under way; if not, `verify_next` is not asked for."""
 
-    async def verify(self, batch: list[Work], proposals: Any) -> Verdicts:
+    def verify(self, batch: list[Work], proposals: Any) -> Awaitable[Verdicts]:
         """Raises `WorkerLostError` that says which worker died; a dead draft shows here, through its proposals."""
+
+    def verify_next(self, seq_ids: list[str], ahead: Any) -> Awaitable[Verdicts | None]:
+        """The round after the last call's, for these of its sequences. None, and nothing done, unless all can go on.
+
+        ahead: of the draft's `propose_ahead`, or None.
+        """
 
     def release(self, seq_ids: list[str]) -> None:
         """Give pages back; does not wait."""
@@ -60,6 +69,14 @@ Replace = Callable[[Role], Awaitable[Any]]
 """Gets another client for the role in place of a lost one."""
 OnRound = Callable[[float, Verdicts], None]
 """Told of each round: when it began (`time.perf_counter`) and what came of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ahead:
+    """The works behind which the draft goes on, and what to hand to the target for it."""
+
+    works: list[Work]
+    reference: Any
 
 
 class Loop:
@@ -102,7 +119,11 @@ class Loop:
                 self._fail(error)
 
     async def round(self) -> None:
-        """One round of everything that runs, whatever phase each sequence is in."""
+        """One round of everything that runs, whatever phase each sequence is in; and more, while the same ones go on.
+
+        The next round then waits in the target's queue before the verdicts of this one are here. It is the one that
+        would be asked for after them, or nothing happens in it.
+        """
         self._drop_cancelled()
         self._admit()
         drafting, verifying = self._plan()
@@ -111,24 +132,72 @@ class Loop:
             return
         began = time.perf_counter()
         proposals = self.draft.propose(drafting) if drafting and self.draft else None
-        ahead = self._draft_ahead(drafting)
-        verdicts = await self.target.verify(verifying, proposals)
+        ahead = self._draft_ahead(drafting, taken=False)
+        call: Awaitable[Verdicts | None] | None = self.target.verify(verifying, proposals)
+        seq_ids = [work.seq_id for work in verifying]
+        while call is not None:
+            following = None
+            if self._go_on(seq_ids, drafting, ahead):
+                reference = ahead.reference if ahead else None
+                following = asyncio.ensure_future(self.target.verify_next(seq_ids, reference))
+            try:
+                verdicts = await call
+            except BaseException:
+                if following is not None:
+                    following.cancel()
+                raise
+            call = following
+            if verdicts is None:
+                seq_ids = []  # the loop has to plan again
+                continue
+            self._take_in(began, drafting, verifying, verdicts, ahead)
+            if call is not None:
+                began = time.perf_counter()
+                drafting, ahead = self._taken(seq_ids, verdicts)
+
+    def _taken(self, seq_ids: list[str], verdicts: Verdicts) -> tuple[list[Work], Ahead | None]:
+        """The draft's works in the round that follows `verdicts` by itself, and what is drafted behind them now."""
+        going = [self.running[seq_id] for seq_id in seq_ids if seq_id in self.running]
+        drafting = [sequence.work("draft", sequence.info.block_size) for sequence in going if sequence.gamma()]
+        stood = {seq_id for seq_id, v in verdicts.items.items() if v.drafted and v.accepted == v.drafted}
+        if len(going) < len(seq_ids) or not stood.issuperset(work.seq_id for work in drafting):
+            return drafting, None  # it waits for what was not drafted, so nothing will happen in it
+        return drafting, self._draft_ahead(drafting, taken=True)
+
+    def _go_on(self, seq_ids: list[str], drafting: list[Work], ahead: Ahead | None) -> bool:
+        """Whether the call under way, of these sequences, may be followed by another before its verdicts are here."""
+        return (
+            self.target.queues
+            and self.config.async_scheduling
+            and not self._changing
+            and self.running.keys() == set(seq_ids)
+            and all(sequence.goes_on for sequence in self.running.values())
+            and not (self.waiting and self._has_room(self.waiting[0]))
+            and len(drafting) == (len(ahead.works) if ahead else 0)
+        )
+
+    def _take_in(
+        self, began: float, drafting: list[Work], verifying: list[Work], verdicts: Verdicts, ahead: Ahead | None
+    ) -> None:
+        """A round is over."""
         self.metrics.count(drafting, verifying, verdicts)
         self.costs.learn(verdicts, len(drafting))
         if self.on_round is not None:
             self.on_round(began, verdicts)
         self._commit(verdicts)
-        for work in ahead:
+        for work in ahead.works if ahead else ():
             if sequence := self.running.get(work.seq_id):
                 sequence.drafted_ahead(work)
 
-    def _draft_ahead(self, drafting: list[Work]) -> list[Work]:
-        """Let the draft go on behind each block that it was asked the whole of. -> the works that it does it for."""
+    def _draft_ahead(self, drafting: list[Work], taken: bool) -> Ahead | None:
+        """Let the draft go on behind each block that it was asked the whole of, or that it drafted ahead."""
         if self.draft is None or not self.config.draft_ahead:
-            return []
+            return None
         mask = self.target.info.mask_token_id
         whole = [work for work in drafting if work.gamma and work.gamma == work.block.count(mask)]
-        return whole if whole and self.draft.propose_ahead(whole) else []
+        asked = drafting if taken else whole
+        reference = self.draft.propose_ahead(whole, drafting if taken else []) if asked else None
+        return Ahead(whole, reference) if whole and reference is not None else None
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.

@@ -41,14 +41,14 @@ class DraftProcess:
         """Waits for them: the target has nothing else to do. What was drafted ahead is here already."""
         if self._went_ahead:
             self._went_ahead = False
-            ahead = self._receive()
-            if all(work.seq_id in ahead.items and ahead.items[work.seq_id].serves(work) for work in batch):
-                self._send("take_ahead", [work.seq_id for work in batch])
-                return _proposals(ahead)
+            ahead = cast(Ahead, self._receive())
+            if proposals := ahead.proposals(batch):
+                self._send("take_ahead", batch)
+                return proposals
         self._send("propose", batch)
         return cast(Proposals, self._receive())
 
-    def propose_ahead(self, batch: list[Work]) -> bool:
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> bool:
         self._send("propose_ahead", batch)
         self._went_ahead = True
         return True
@@ -71,19 +71,6 @@ class DraftProcess:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-def _proposals(ahead: Ahead) -> Proposals:
-    cost = ahead.cost
-    return Proposals(
-        items={seq_id: foreseen.proposal for seq_id, foreseen in ahead.items.items()},
-        cached=ahead.cached,
-        took_part=dict(cost.took_part),
-        forwards=cost.forwards,
-        rows=cost.rows,
-        elapsed_s=cost.elapsed_s,
-        ahead_s=cost.elapsed_s,
-    )
 
 
 def _lost() -> WorkerLostError:

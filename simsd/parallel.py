@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from simsd.config import WorkerConfig
+from simsd.draft import Ahead
 from simsd.errors import InternalError
 from simsd.ports import free_port
 from simsd.types import PageUse, Proposals, Verdicts, Work
@@ -73,11 +74,17 @@ class LeadingWorker:
     def propose(self, batch: list[Work]) -> Proposals:
         return self._all("propose", batch)
 
-    def propose_ahead(self, batch: list[Work]) -> None:
-        self._all("propose_ahead", batch)
+    def propose_ahead(self, batch: list[Work]) -> Ahead:
+        return self._all("propose_ahead", batch)
+
+    def take_ahead(self, batch: list[Work]) -> None:
+        self._all("take_ahead", batch)
 
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         return self._all("verify", batch, proposals)
+
+    def verify_next(self, seq_ids: list[str], ahead: Ahead | None) -> Verdicts | None:
+        return self._all("verify_next", seq_ids, ahead)
 
     def release(self, seq_ids: list[str]) -> None:
         self._all("release", seq_ids)

@@ -113,6 +113,12 @@ class Sequence:
             return []
         return self.request.prompt_ids[len(self.tokens) : len(self.tokens) + self.info.block_size]
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the target can tell by itself what the next round is, if the draft was ahead (`Work.after`)."""
+        by_loop = self.cancelled or self.request.params.method == "s2d2" or self.adaptive is not None
+        return not (by_loop or self.prefilling or self.forced)
+
     def adapt(self, costs: Costs, running: int) -> None:
         """Choose how to draft in the next round, beside `running` sequences in all."""
         if self.adaptive is not None:
@@ -127,18 +133,11 @@ class Sequence:
         return replace(params, gamma=now.gamma, draft_steps=now.draft_steps, row_budget=now.row_budget)
 
     def gamma(self) -> int:
-        """Tokens to draft this round; 0: the target denoises by itself.
-
-        The paper falls back to the target once fewer than gamma positions are left; a block that was just opened by a
-        prompt's tail is drafted as far as it is open.
-        """
-        params = self.request.params
-        left = self.block.count(self.info.mask_token_id)
+        """Tokens to draft this round; 0: the target denoises by itself."""
         if not self.wants_draft or self.prefilling or self.lags("draft") or self.forced:
             return 0
-        if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not self.fresh:
-            return 0
-        return min(params.gamma if self.adaptive is None else self.adaptive.now.gamma, left)
+        tokens = self.request.params.tokens_to_draft(self.block.count(self.info.mask_token_id), self.fresh)
+        return tokens if self.adaptive is None else min(self.adaptive.now.gamma, tokens)
 
     def work(self, role: Role, commit_limit: int) -> Work:
         """This round's part for one worker."""

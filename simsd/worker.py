@@ -1,8 +1,9 @@
 """A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; it never decides.
 
 draft:  propose(batch)            -> candidates and their step order
-        propose_ahead(batch)      -> nothing; the next propose may find its candidates ready
+        propose_ahead(batch)      -> candidates for the block after, should what was proposed stand
 target: verify(batch, proposals)  -> what stands (forward and accept, so only verdicts leave)
+        verify_next(ids, ahead)   -> the round after that, without a word from the loop
 both:   release(ids)
 """
 
@@ -126,6 +127,7 @@ class Worker:
         self._proposed: dict[str, Proposal] = {}
         self._foreseen: dict[str, Foreseen] = {}
         self._cost_ahead = DraftCost()
+        self._next: dict[str, Work] = {}
 
     @torch.inference_mode()
     def propose(self, batch: list[Work]) -> Proposals:
@@ -183,11 +185,14 @@ class Worker:
             items = {seq_id: self._foreseen[seq_id] for seq_id in states}
             return Ahead(items, {seq_id: self._cached(seq_id) for seq_id in states}, cost)
 
-    def take_ahead(self, seq_ids: list[str]) -> None:
+    def take_ahead(self, batch: list[Work]) -> None:
         """What was drafted ahead for these is what they have been proposed now, its cost told."""
         with self._lock:
-            for seq_id in seq_ids:
-                self._proposed[seq_id] = self._foreseen.pop(seq_id).proposal
+            self._proposed = {}
+            for work in batch:
+                foreseen = self._foreseen.pop(work.seq_id, None)
+                if foreseen and foreseen.serves(work):
+                    self._proposed[work.seq_id] = foreseen.proposal
             self._cost_ahead = DraftCost()
 
     def _goes_on(self, task: Task, proposal: Proposal) -> bool:
@@ -245,6 +250,7 @@ class Worker:
                     verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
             for task in tasks:
                 judged[task.work.seq_id].target_forwards = 1
+            self._next = {work.seq_id: after for work in batch if (after := work.after(judged[work.seq_id], self.info))}
             return Verdicts(
                 items=judged,
                 target_forwards=forwards,
@@ -255,6 +261,18 @@ class Worker:
                 draft_s=proposals.elapsed_s if proposals else 0.0,
                 ahead_s=proposals.ahead_s if proposals else 0.0,
             )
+
+    def verify_next(self, seq_ids: list[str], ahead: Ahead | None) -> Verdicts | None:
+        """The round after the last one, for these of its sequences, from where that left them.
+
+        None, and nothing done, unless all of them go on: those that need a draft find it in `ahead`.
+        """
+        batch = [work for seq_id in seq_ids if (work := self._next.get(seq_id))]
+        drafting = [work for work in batch if work.gamma]
+        proposals = ahead.proposals(drafting) if drafting and ahead else None
+        if len(batch) < len(seq_ids) or (drafting and proposals is None):
+            return None
+        return self.verify(batch, proposals)
 
     def release(self, seq_ids: list[str]) -> None:
         """Give the pages of these sequences back; unknown ids are fine."""

@@ -1,6 +1,7 @@
 """Drafting the next block while the target verifies one: the same text, and the draft is there before it is asked."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,10 @@ class Ahead(LocalClient):
         assert len(self.worker._foreseen) <= before
         return proposals
 
-    def propose_ahead(self, batch: list[Work]) -> bool:
-        self.worker.propose_ahead(batch)
-        return True
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Any:
+        if taken:
+            self.worker.take_ahead(taken)
+        return self.worker.propose_ahead(batch)
 
 
 def requests(block_size: int, method: str) -> list[Request]:
