@@ -46,6 +46,7 @@ class ServeArgs(Settings):
     max_queued: int = Field(128, ge=0, description="requests that may wait, for each pair; more get status 429")
     prefill_rows: int = Field(256, ge=64, description="most prompt tokens of one round")
     draft_ahead: bool = Field(True, description="draft the next block while the target verifies one")
+    stream_interval: int = Field(1, ge=1, description="tokens in each message of a stream at least, but the first")
     async_scheduling: bool = Field(True, description="the target begins a round before the loop has seen the last one")
 
     method: Method | None = Field(

@@ -15,6 +15,7 @@ from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.args import ServeArgs
+from deployments.gather import gather
 from deployments.lease import EngineClient, take_lease, take_pair
 from deployments.logs import join_serve, log_end
 from deployments.metrics import Exporter, RequestRecord
@@ -95,8 +96,7 @@ class Coordinator:
             self._tracing.begin(record, carrier)
         try:
             async with aclosing(self._loop.generate(request)) as outputs:
-                async for output in outputs:
-                    record.see(output)
+                async for output in gather(outputs, request.stream_interval, record.see):
                     yield output
         except SimSDError as error:
             record.fail(error)

@@ -136,6 +136,15 @@ class Engine:
         threading.Event().wait()
 
 
+def start_engine(
+    config: WorkerConfig, worker_factory: Callable[[WorkerConfig], Any], **options: Any
+) -> ActorHandle[Any]:
+    """In a process of its own; `options` as of a Ray actor."""
+    actor: Any = ray.remote(num_cpus=ENGINE_CPUS, concurrency_groups=CONCURRENCY_GROUPS)(Engine)
+    handle: ActorHandle[Any] = actor.options(**options).remote(config, worker_factory)
+    return handle
+
+
 @dataclass(frozen=True, slots=True)
 class Lent:
     """What a lease gives: the engine's handle and what it says of itself."""
@@ -173,8 +182,7 @@ class EngineServer:
                 follower: Any = ray.remote(Follower).options(**_placement(gpus, rank)).remote()
                 self._followers.append(follower)
                 lives.append(follower.follow.remote(config, rank, address))
-        actor: Any = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(Engine).options(**_placement(gpus, 0))
-        self._engine: ActorHandle[Any] = actor.remote(config, worker_factory)
+        self._engine = start_engine(config, worker_factory, **_placement(gpus, 0))
         self._info: WorkerInfo = await self._engine.info.remote()
         lives.append(self._engine.live.remote())
         self._seen = time.monotonic()

@@ -192,12 +192,16 @@ class RoundEvent:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`prompt_ids` are tokens of a rendered and tokenised prompt; never empty, never the mask token."""
+    """`prompt_ids` are tokens of a rendered and tokenised prompt; never empty, never the mask token.
+
+    `stream_interval`: tokens that a message of its stream has at least, the first and the last apart; 0: all in one.
+    """
 
     request_id: str
     prompt_ids: list[int]
     params: DecodeParams
     report: Report = Report()
+    stream_interval: int = 1
 
 
 @dataclass(slots=True)
@@ -240,6 +244,15 @@ class Output:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     events: list[RoundEvent] = field(default_factory=list)
+
+    def add(self, output: "Output") -> None:
+        """What became visible next; its end is the whole's."""
+        self.token_ids += output.token_ids
+        self.text += output.text
+        self.logprobs += output.logprobs
+        self.prompt_logprobs += output.prompt_logprobs
+        self.events += output.events
+        self.finish_reason, self.stats = output.finish_reason, output.stats
 
 
 @dataclass(slots=True)

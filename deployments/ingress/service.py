@@ -135,18 +135,14 @@ class Service:
 
         A coordinator that is lost before anything was handed out costs time only: another one says the same.
         """
+        asked = replace(request, stream_interval=0 if whole else self.args.stream_interval)
         for left in reversed(range(1 + LOSSES)):
-            all_of_it, begun = Output([], ""), False
+            begun = False
             try:
-                async with aclosing(self.backend.generate(request)) as outputs:
+                async with aclosing(self.backend.generate(asked)) as outputs:
                     async for output in outputs:
-                        if whole:
-                            _append(all_of_it, output)
-                        else:
-                            begun = True
-                            yield output
-                if whole:
-                    yield all_of_it
+                        begun = True
+                        yield output
                 return
             except CoordinatorLostError:
                 if begun or not left:
@@ -227,15 +223,6 @@ class _Deadline:
                 return await awaited
         except TimeoutError as error:
             raise DeadlineError(f"the answer was not there within {self._limit_s:g} s") from error
-
-
-def _append(whole: Output, output: Output) -> None:
-    """Add what became visible next; the last output's end is the whole's."""
-    whole.token_ids += output.token_ids
-    whole.text += output.text
-    whole.logprobs += output.logprobs
-    whole.prompt_logprobs += output.prompt_logprobs
-    whole.finish_reason, whole.stats = output.finish_reason, output.stats
 
 
 def _seed(params: DecodeParams, choice: int) -> int:

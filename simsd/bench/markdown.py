@@ -170,10 +170,10 @@ def serve(report: dict[str, Any]) -> str:
     )
     text = (
         f"B = {report['block_size']}. So many clients, each sends its next request when its last answer is there; chat "
-        "completions, streamed. *tokens/s* are of all clients together over the wall time, prefill, queue and network "
-        "included; *in process* the same requests without Ray and network, prefill included, after the server was "
-        "stopped. Methods take turns at each concurrency. Latencies are of requests as a client sees them; the server "
-        "shares the cores with the clients. No prefix cache"
+        "completions, streamed unless *whole*. *tokens/s* are of all clients together over the wall time, prefill, "
+        "queue and network included; *in process* the same requests without Ray and network, prefill included, after "
+        "the server was stopped. Methods take turns at each concurrency. Latencies are of requests as a client sees "
+        "them; the server shares the cores with the clients. No prefix cache"
         + (", unless the server has one." if report["url"] else ".")
     )
     lines = [*head("Serving: a sweep over concurrency", report), "", text, "", *table(columns, report["rows"])]

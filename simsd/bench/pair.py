@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -28,6 +28,7 @@ from simsd.models.layers import rope_table
 from simsd.models.registry import build_model, load_model
 from simsd.models.sdar import SDARForCausalLM
 from simsd.overlap import DraftProcess
+from simsd.sequence import Role
 from simsd.tokenizer import Tokenizer
 from simsd.types import Proposal, Proposals, Work
 from simsd.worker import Load, Worker
@@ -116,23 +117,34 @@ class PairSpec:
             )
         return text
 
+    def settings(self, role: Role, block_size: int) -> WorkerConfig:
+        """Of one model's worker."""
+        return WorkerConfig(
+            role=role,
+            model=self.target if role == "target" else self.draft,
+            block_size=block_size,
+            threads=self.threads,
+            device=self.device,
+            dtype=self.dtype,
+            prefix_cache=False,
+            runner=self.runner,
+        )
+
     def loop(self, block_size: int, batch: int = 1, aligned: bool = True) -> Loop:
         """Both models, loaded, behind a loop of `batch` sequences; `aligned` as of `Worker`.
 
         Without a prefix cache: each setting works through its prompts itself, whoever had them before.
         """
-        shared = {"block_size": block_size, "threads": self.threads, "device": self.device, "dtype": self.dtype}
-        shared |= {"prefix_cache": False, "runner": self.runner}
         with tempfile.TemporaryDirectory() as directory:
-            models = {"target": self.target, "draft": self.draft}
+            settings = {role: self.settings(role, block_size) for role in get_args(Role)}
             load: Load = load_model
             if self.random_weights:
                 for role, shape in zip(("draft", "target"), self.random_weights, strict=True):
-                    models[role] = str(_write_shape(Path(directory) / role, shape))
+                    model = str(_write_shape(Path(directory) / role, shape))
+                    settings[role] = settings[role].model_copy(update={"model": model})
                 load = partial(_random_model, device=self._device)
-            settings = {role: WorkerConfig(role=role, model=model, **shared) for role, model in models.items()}
             target = Worker(settings["target"], aligned, load)
-            tokenizer = Tokenizer.load(resolve_model(models["target"], "target"))
+            tokenizer = Tokenizer.load(resolve_model(settings["target"].model, "target"))
             loop_config = LoopConfig(max_running=batch)
             if self.overlap:
                 return Loop(LocalClient(target), DraftProcess(settings["draft"]), tokenizer, loop_config)

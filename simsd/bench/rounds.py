@@ -24,14 +24,15 @@ from simsd.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """`tokens` of an answer of fixed length, `repeats` of everything, `alone`: prompts that have the loop to
-    themselves.
+    """`tokens` of an answer of fixed length (`engine_tokens` with engines on Ray), `repeats` of everything, `alone`:
+    prompts that have the loop to themselves.
 
     `warm_up` prompts are decoded before any is measured, where answers end at EOS and in the baseline.
     """
 
     alone: int = 8
     tokens: int = 24
+    engine_tokens: int = 64
     repeats: int = 5
     batches: tuple[int, ...] = (1, 16)
     concurrencies: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -39,7 +40,9 @@ class Sizes:
     warm_up: int = 3
 
 
-QUICK = Sizes(alone=1, tokens=12, repeats=1, batches=(1, 4), concurrencies=(1, 4), contexts=(64, 256), warm_up=1)
+QUICK = Sizes(
+    alone=1, tokens=12, engine_tokens=16, repeats=1, batches=(1, 4), concurrencies=(1, 4), contexts=(64, 256), warm_up=1
+)
 
 
 @dataclass(frozen=True, slots=True)

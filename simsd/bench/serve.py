@@ -1,6 +1,6 @@
 """A concurrency sweep over HTTP and gRPC, and beside it the same requests in this process.
 
-Closed loop: so many clients, each sends its next request when its last answer is there. Answers are streamed.
+Closed loop: so many clients, each sends its next request when its last answer is there.
 """
 
 import asyncio
@@ -101,12 +101,23 @@ async def ask(client: httpx.AsyncClient, item: Item, params: DecodeParams) -> An
     return Answer(total_s if first_s is None else first_s, total_s, tokens)
 
 
-def over_http(url: str) -> Connect:
+async def ask_whole(client: httpx.AsyncClient, item: Item, params: DecodeParams) -> Answer:
+    """As `ask`, but not streamed: its first text comes with the last."""
+    began = time.perf_counter()
+    asked = {name: value for name, value in body(item, params).items() if not name.startswith("stream")}
+    reply = await client.post("/v1/chat/completions", json=asked)
+    if reply.status_code != 200:
+        raise ServerError(f"status {reply.status_code}: {reply.text[:300]}")
+    total_s = time.perf_counter() - began
+    return Answer(total_s, total_s, reply.json()["usage"]["completion_tokens"])
+
+
+def over_http(url: str, whole: bool = False) -> Connect:
     @asynccontextmanager
     async def connect(concurrency: int) -> AsyncIterator[Ask]:
         limits = httpx.Limits(max_connections=concurrency)
         async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, limits=limits) as client:
-            yield partial(ask, client)
+            yield partial(ask_whole if whole else ask, client)
 
     return connect
 
@@ -212,7 +223,8 @@ def run(
         body(asked[0], params[name])  # what cannot be asked is refused before a server is started
     rows = []
     with nullcontext(Server(url)) if url else serving(spec, block_size, max(concurrencies)) as server:
-        interfaces = {"HTTP": over_http(server.url)} | ({"gRPC": over_grpc(server.grpc)} if server.grpc else {})
+        interfaces = {"HTTP": over_http(server.url), "HTTP, whole": over_http(server.url, whole=True)}
+        interfaces |= {"gRPC": over_grpc(server.grpc)} if server.grpc else {}
         for concurrency in concurrencies:
             for name in names:  # methods take turns, so that a machine that slows down slows them alike
                 sent = asked[: requests_for(concurrency, len(asked))]

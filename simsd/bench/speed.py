@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from simsd.bench import floor
+from simsd.bench import engines, floor
 from simsd.bench.decode import Setting, Tick, measure
 from simsd.bench.methods import Protocol, can_adapt, methods
 from simsd.bench.pair import PairSpec
@@ -22,7 +22,7 @@ from simsd.eval.datasets import Item
 from simsd.loop import Loop
 from simsd.types import DecodeParams, Request
 
-MEASUREMENTS = ("baseline", "floor", "concurrency", "context", "regret")
+MEASUREMENTS = ("baseline", "floor", "concurrency", "context", "regret", "engines")
 Row = dict[str, Any]
 Note = Callable[[str], Tick]
 
@@ -48,9 +48,18 @@ def run(
             sections[name] = concurrency(spec, asked, size, sizes, note)
         elif name == "context":
             sections[name] = context(spec, size, sizes, note)
+        elif name == "engines":
+            if not spec.synthetic:
+                sections[name] = engines.run(spec, asked, size, sizes, note)
         elif can_adapt():
             sections[name] = [row for b in block_sizes for row in regret(spec, asked, b, sizes, note)]
-    settings = {"block_size": size, "tokens": sizes.tokens, "repeats": sizes.repeats, "alone": sizes.alone}
+    settings = {
+        "block_size": size,
+        "tokens": sizes.tokens,
+        "engine_tokens": sizes.engine_tokens,
+        "repeats": sizes.repeats,
+        "alone": sizes.alone,
+    }
     skipped = [name for name in names if name in ("concurrency", "regret") and not can_adapt()]
     return {"kind": "speed", "settings": settings, "without_adaptive": skipped, "sections": sections}
 

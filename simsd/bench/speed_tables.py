@@ -49,6 +49,13 @@ CONTEXT_COLUMNS: tuple[Column, ...] = (
     interval("ms a round", "round_ms", 2),
     interval("ms a block", "block_ms", 1),
 )
+ENGINE_COLUMNS: tuple[Column, ...] = (
+    column("at a time", "batch"),
+    column("method", "method"),
+    column("", "line"),
+    interval("tokens/s", "tokens_per_s", 1),
+    interval("of it in process", "ratio", 2),
+)
 REGRET_COLUMNS: tuple[Column, ...] = (
     column("B", "block_size"),
     column("setting", "method"),
@@ -91,6 +98,7 @@ def _of(row: Row, name: str) -> Row:
 
 SIXTEEN_OVER_ONE = {"vanilla-static": 4.5, "simsd": 2.8}
 OVER_FLOOR = {1: 1.7, 16: 1.4}
+OF_IN_PROCESS = {1: 0.85, 16: 0.9}
 
 
 def asked(sections: Sections) -> Iterator[Row]:
@@ -101,6 +109,10 @@ def asked(sections: Sections) -> Iterator[Row]:
         if row["runner"] == "compile" and row["batch"] in OVER_FLOOR:
             what = f"{row['method']} over its floor, batch {row['batch']}, compiled"
             yield {"asked": what, "at_most": OVER_FLOOR[row["batch"]]} | row
+    for row in sections.get("engines", []):
+        if row["line"] == "engines" and row["batch"] in OF_IN_PROCESS:
+            what = f"{row['method']} with engines on Ray, of its speed in process, {row['batch']} at a time"
+            yield {"asked": what, "at_least": OF_IN_PROCESS[row["batch"]]} | row
     together = sections.get("concurrency", [])
     for row in together:
         if row["concurrency"] == 16 and row["method"] in SIXTEEN_OVER_ONE:
@@ -163,6 +175,19 @@ def _regret(rows: list[Row], _: Report) -> list[str]:
     return ["## Adaptive drafting against fixed", "", *regrets(rows), "", *table(REGRET_COLUMNS, marked(rows))]
 
 
+def _engines(rows: list[Row], report: Report) -> list[str]:
+    return [
+        "## Engines on Ray",
+        "",
+        "A loop over a draft's and a target's engine, each an actor in a process of its own, as a coordinator has it; "
+        f"no HTTP. Answers of {report['settings']['engine_tokens']} tokens. *a round at a time*: without asynchronous "
+        "scheduling, so that messages travel between forwards and not beside them. On Ray the draft also works beside "
+        "the target, where one process does one after the other.",
+        "",
+        *table(ENGINE_COLUMNS, rows),
+    ]
+
+
 def marked(rows: list[Row]) -> list[Row]:
     """The rows, the best fixed one of each block size with `best`."""
     best = {id(row) for row in _best(rows)}
@@ -190,4 +215,5 @@ SECTIONS: dict[str, Section] = {
     "concurrency": _concurrency,
     "context": _context,
     "regret": _regret,
+    "engines": _engines,
 }

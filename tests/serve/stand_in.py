@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 
 from deployments.args import ServeArgs
 from deployments.coordinator import ModelCard
+from deployments.gather import gather
 from deployments.ingress.http import build_http
 from deployments.ingress.service import Backend, Service
 from simsd.config import LoopConfig
@@ -29,12 +31,26 @@ def build_app(tokenizer: Tokenizer, backend: Backend, **args: Any) -> FastAPI:
     """The ingress' HTTP app over a stand-in."""
     assert tokenizer.mask_token_id is not None
     card = ModelCard("tiny", BLOCK_SIZE, tokenizer.mask_token_id, CONTEXT_TOKENS)
-    return build_http(Service(ServeArgs(**({"max_body_bytes": MAX_BODY_BYTES} | args)), card, tokenizer, backend))
+    given = ServeArgs(**({"max_body_bytes": MAX_BODY_BYTES} | args))
+    return build_http(Service(given, card, tokenizer, Gathering(backend)))
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+class Gathering:
+    """A backend that gathers what `backend` says, as a coordinator does."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.load = backend.load
+
+    async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
+        async with aclosing(self._backend.generate(request)) as outputs:
+            async for output in gather(outputs, request.stream_interval, lambda _: None):
+                yield output
 
 
 class Reciter:

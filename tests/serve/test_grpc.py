@@ -23,6 +23,7 @@ from simsd.types import Output, Request, RoundEvent, Stats, TokenLogprob
 from simsd_client import AsyncSimSDClient, CallError
 from simsd_client.v1 import simsd_pb2
 from tests.serve.grpc_calls import malformed, seeds, serving
+from tests.serve.stand_in import Gathering
 
 CONTEXT_TOKENS = 2048
 MAX_BODY_BYTES = 32768
@@ -74,7 +75,7 @@ def stand_in() -> StandIn:
 def methods_of(tokenizer: Tokenizer, stand_in: StandIn) -> GrpcMethods:
     assert tokenizer.mask_token_id is not None
     card = ModelCard("tiny", 4, tokenizer.mask_token_id, CONTEXT_TOKENS)
-    return GrpcMethods(Service(ServeArgs(max_body_bytes=MAX_BODY_BYTES), card, tokenizer, stand_in))
+    return GrpcMethods(Service(ServeArgs(max_body_bytes=MAX_BODY_BYTES), card, tokenizer, Gathering(stand_in)))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from simsd.tokenizer import Tokenizer
 from simsd.types import Output, Request
 from simsd_client import AsyncSimSDClient, CallError
 from tests.serve.grpc_calls import serving
-from tests.serve.stand_in import BLOCK_SIZE, CONTEXT_TOKENS, SPEECH, Reciter, build_app, client_of
+from tests.serve.stand_in import BLOCK_SIZE, CONTEXT_TOKENS, SPEECH, Gathering, Reciter, build_app, client_of
 from tests.serve.test_streams import chunks
 from tests.unit.loops import settled
 
@@ -59,7 +59,7 @@ def gated(tokenizer: Tokenizer) -> Gated:
 async def grpc_client(tokenizer: Tokenizer, backend: Gated, **args: Any) -> AsyncIterator[AsyncSimSDClient]:
     assert tokenizer.mask_token_id is not None
     card = ModelCard("tiny", BLOCK_SIZE, tokenizer.mask_token_id, CONTEXT_TOKENS)
-    methods = GrpcMethods(Service(ServeArgs(**args), card, tokenizer, backend))
+    methods = GrpcMethods(Service(ServeArgs(**args), card, tokenizer, Gathering(backend)))
     async with serving(methods) as target, AsyncSimSDClient(target) as client:
         yield client
 

@@ -43,6 +43,10 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(0.02)
         if body["messages"][0]["content"] == "fail":
             self.send_error(400, "refused")
+        elif "stream" not in body:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"usage": {"completion_tokens": 2}}).encode())
         else:
             self.send_response(200)
             self.end_headers()
@@ -81,20 +85,21 @@ def test_a_sweep_keeps_so_many_clients_busy(items: list[Any]) -> None:
             PairSpec(), asked, B, ["vanilla-dynamic", "simsd"], [1, 3], Protocol(), url, lambda _: lambda: None
         )
     assert handler.most == 3
-    assert [(row["method"], row["concurrency"]) for row in report["rows"]] == [
-        ("vanilla-dynamic", 1),
-        ("simsd", 1),
-        ("vanilla-dynamic", 3),
-        ("simsd", 3),
+    assert [(row["method"], row["concurrency"], row["interface"]) for row in report["rows"]] == [
+        (method, concurrency, interface)
+        for concurrency in (1, 3)
+        for method in ("vanilla-dynamic", "simsd")
+        for interface in ("HTTP", "HTTP, whole")
     ]
-    assert len(handler.bodies) == 4 * (3 + 16)
+    assert len(handler.bodies) == 8 * (3 + 16)
+    assert sum("stream" in body for body in handler.bodies) == 4 * (3 + 16)
     told = handler.bodies[0]["simsd"]
     assert told == {"method": "vanilla", "remasking": "dynamic"}  # .9 is the default
     for row in report["rows"]:
         assert row["requests"] == 16
         assert row["tokens_per_s"] == pytest.approx(2 * row["requests_per_s"])
-        assert 20 < row["first_p50_ms"] < row["latency_p50_ms"] <= row["latency_p95_ms"]
-        assert row["interface"] == "HTTP"
+        assert 20 < row["first_p50_ms"] <= row["latency_p50_ms"] <= row["latency_p95_ms"]
+        assert (row["first_p50_ms"] == row["latency_p50_ms"]) == (row["interface"] == "HTTP, whole")
         assert not {"in_process_tokens_per_s", "cpu_ms"} & row.keys()  # somebody else's server
 
 

@@ -171,6 +171,11 @@ def test_what_was_asked_is_judged(report: dict[str, Any]) -> None:
             for runner in ("eager", "compile")
             for batch in (1, 16)
         ],
+        "engines": [
+            {"line": way, "batch": at, "method": "simsd"} | spread("ratio", [0.87])
+            for way in ("engines", "engines, a round at a time")
+            for at in (1, 16)
+        ],
         "concurrency": [
             line(16, "vanilla-static", 4.4, 1),
             line(16, "simsd", 2.9, 1.2),
@@ -185,6 +190,8 @@ def test_what_was_asked_is_judged(report: dict[str, Any]) -> None:
         "vanilla over a plain transformers loop, B = 8": "yes",
         "simsd over its floor, batch 1, compiled": "yes",
         "simsd over its floor, batch 16, compiled": "no",
+        "simsd with engines on Ray, of its speed in process, 1 at a time": "yes",
+        "simsd with engines on Ray, of its speed in process, 16 at a time": "no",
         "vanilla-static, 16 sequences over one": "no",
         "simsd, 16 sequences over one": "yes",
         "adaptive simsd over vanilla at any concurrency; least at 8": "no",
