@@ -203,7 +203,7 @@ class Loop:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
 
         Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling
-        the iterator frees what the request holds, in both workers, before the next round.
+        the iterator frees what the request holds, in both workers, before the next round is planned.
         """
         sequence = self._accept(request)
         try:
