@@ -92,9 +92,9 @@ class Engine:
         with self._busy():
             return self._worker.verify(batch, proposals)
 
-    def verify_next(self, seq_ids: list[str], ahead: "Ahead | None") -> Verdicts | None:
+    def verify_next(self, ahead: "Ahead | None") -> Verdicts | None:
         with self._busy():
-            return self._worker.verify_next(seq_ids, ahead)
+            return self._worker.verify_next(ahead)
 
     @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:

@@ -9,9 +9,10 @@ from simsd.types import Output
 async def gather(
     outputs: AsyncGenerator[Output, None], interval: int, see: Callable[[Output], None]
 ) -> AsyncGenerator[Output, None]:
-    """The same outputs with at least `interval` tokens in each, the first and the last apart; 0: all in one.
+    """The same outputs with at least `interval` tokens in each; 1: as they are, 0: all in one.
 
-    see: told of each as it comes. What was held back goes before an error.
+    The first and the last go at once, and who asked for events gets each as it comes. see: told of each output. What
+    was held back goes before an error.
     """
     held: Output | None = None
     first = True
@@ -22,7 +23,8 @@ async def gather(
                 held = output
             else:
                 held.add(output)
-            if held.finish_reason is not None or (interval and (first or len(held.token_ids) >= interval)):
+            at_once = first or interval == 1 or bool(held.events)
+            if held.finish_reason is not None or (interval and (at_once or len(held.token_ids) >= interval)):
                 yield held
                 held, first = None, False
     except SimSDError:

@@ -50,10 +50,8 @@ class EngineClient:
         """Raises `WorkerLostError`, or `InternalError` for a fault inside either engine."""
         return asyncio.ensure_future(self._result(self._engine.verify.remote(batch, proposals)))
 
-    def verify_next(
-        self, seq_ids: list[str], ahead: "ObjectRef[Ahead | None] | None"
-    ) -> "asyncio.Future[Verdicts | None]":
-        return asyncio.ensure_future(self._result(self._engine.verify_next.remote(seq_ids, ahead)))
+    def verify_next(self, ahead: "ObjectRef[Ahead | None] | None") -> "asyncio.Future[Verdicts | None]":
+        return asyncio.ensure_future(self._result(self._engine.verify_next.remote(ahead)))
 
     async def _result(self, ref: "ObjectRef[Any]") -> Any:
         try:

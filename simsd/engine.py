@@ -37,8 +37,8 @@ class LocalClient:
         await asyncio.sleep(0)  # let requests come and go between rounds
         return verdicts
 
-    async def verify_next(self, seq_ids: list[str], ahead: Any) -> Verdicts | None:
-        return self.worker.verify_next(seq_ids, ahead)
+    async def verify_next(self, ahead: Any) -> Verdicts | None:
+        return self.worker.verify_next(ahead)
 
     def release(self, seq_ids: list[str]) -> None:
         self.worker.release(seq_ids)

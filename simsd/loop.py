@@ -55,8 +55,8 @@ class TargetClient(Protocol):
     def verify(self, batch: list[Work], proposals: Any) -> Awaitable[Verdicts]:
         """Raises `WorkerLostError` that says which worker died; a dead draft shows here, through its proposals."""
 
-    def verify_next(self, seq_ids: list[str], ahead: Any) -> Awaitable[Verdicts | None]:
-        """The round after the last call's, for these of its sequences. None, and nothing done, unless all can go on.
+    def verify_next(self, ahead: Any) -> Awaitable[Verdicts | None]:
+        """The round after the last call's, with the same sequences. None, and nothing done, unless all can go on.
 
         ahead: of the draft's `propose_ahead`, or None.
         """
@@ -72,7 +72,7 @@ OnRound = Callable[[float, Verdicts], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ahead:
+class DraftedAhead:
     """The works behind which the draft goes on, and what to hand to the target for it."""
 
     works: list[Work]
@@ -132,39 +132,29 @@ class Loop:
             return
         began = time.perf_counter()
         proposals = self.draft.propose(drafting) if drafting and self.draft else None
-        ahead = self._draft_ahead(drafting, taken=False)
-        call: Awaitable[Verdicts | None] | None = self.target.verify(verifying, proposals)
+        ahead = self._draft_ahead(drafting, taken=[])
+        calls: list[Awaitable[Verdicts | None]] = [self.target.verify(verifying, proposals)]
         seq_ids = [work.seq_id for work in verifying]
-        while call is not None:
-            following = None
-            if self._go_on(seq_ids, drafting, ahead):
-                reference = ahead.reference if ahead else None
-                following = asyncio.ensure_future(self.target.verify_next(seq_ids, reference))
-            try:
-                verdicts = await call
-            except BaseException:
-                if following is not None:
-                    following.cancel()
-                raise
-            call = following
-            if verdicts is None:
-                seq_ids = []  # the loop has to plan again
-                continue
-            self._take_in(began, drafting, verifying, verdicts, ahead)
-            if call is not None:
+        try:
+            while True:
+                if self._may_go_on(seq_ids, drafting, ahead):
+                    reference = ahead.reference if ahead else None
+                    calls.append(asyncio.ensure_future(self.target.verify_next(reference)))
+                verdicts = await calls[0]
+                if verdicts is None:
+                    return
+                self._take_in(began, drafting, verifying, verdicts, ahead)
+                del calls[0]
                 began = time.perf_counter()
-                drafting, ahead = self._taken(seq_ids, verdicts)
+                following = self._drafted(seq_ids, verdicts)
+                if not calls or following is None:
+                    return
+                drafting, ahead = following, self._draft_ahead(following, taken=following)
+        finally:
+            for call in calls:
+                _drop(call)
 
-    def _taken(self, seq_ids: list[str], verdicts: Verdicts) -> tuple[list[Work], Ahead | None]:
-        """The draft's works in the round that follows `verdicts` by itself, and what is drafted behind them now."""
-        going = [self.running[seq_id] for seq_id in seq_ids if seq_id in self.running]
-        drafting = [sequence.work("draft", sequence.info.block_size) for sequence in going if sequence.gamma()]
-        stood = {seq_id for seq_id, v in verdicts.items.items() if v.drafted and v.accepted == v.drafted}
-        if len(going) < len(seq_ids) or not stood.issuperset(work.seq_id for work in drafting):
-            return drafting, None  # it waits for what was not drafted, so nothing will happen in it
-        return drafting, self._draft_ahead(drafting, taken=True)
-
-    def _go_on(self, seq_ids: list[str], drafting: list[Work], ahead: Ahead | None) -> bool:
+    def _may_go_on(self, seq_ids: list[str], drafting: list[Work], ahead: DraftedAhead | None) -> bool:
         """Whether the call under way, of these sequences, may be followed by another before its verdicts are here."""
         return (
             self.target.queues
@@ -176,8 +166,16 @@ class Loop:
             and len(drafting) == (len(ahead.works) if ahead else 0)
         )
 
+    def _drafted(self, seq_ids: list[str], verdicts: Verdicts) -> list[Work] | None:
+        """The draft's works in the round that follows by itself; None if it does not, as one sequence cannot go on."""
+        going = [self.running[i] for i in seq_ids if i in self.running and not self.running[i].cancelled]
+        drafting = [sequence.work("draft", sequence.info.block_size) for sequence in going if sequence.gamma()]
+        stood = {seq_id for seq_id, v in verdicts.items.items() if v.drafted and v.accepted == v.drafted}
+        goes = len(going) == len(seq_ids) and stood.issuperset(work.seq_id for work in drafting)
+        return drafting if goes else None
+
     def _take_in(
-        self, began: float, drafting: list[Work], verifying: list[Work], verdicts: Verdicts, ahead: Ahead | None
+        self, began: float, drafting: list[Work], verifying: list[Work], verdicts: Verdicts, ahead: DraftedAhead | None
     ) -> None:
         """A round is over."""
         self.metrics.count(drafting, verifying, verdicts)
@@ -189,15 +187,14 @@ class Loop:
             if sequence := self.running.get(work.seq_id):
                 sequence.drafted_ahead(work)
 
-    def _draft_ahead(self, drafting: list[Work], taken: bool) -> Ahead | None:
-        """Let the draft go on behind each block that it was asked the whole of, or that it drafted ahead."""
+    def _draft_ahead(self, drafting: list[Work], taken: list[Work]) -> DraftedAhead | None:
+        """Let the draft go on behind each block that it was asked the whole of; `taken` as of `propose_ahead`."""
         if self.draft is None or not self.config.draft_ahead:
             return None
         mask = self.target.info.mask_token_id
         whole = [work for work in drafting if work.gamma and work.gamma == work.block.count(mask)]
-        asked = drafting if taken else whole
-        reference = self.draft.propose_ahead(whole, drafting if taken else []) if asked else None
-        return Ahead(whole, reference) if whole and reference is not None else None
+        reference = self.draft.propose_ahead(whole, taken) if whole or taken else None
+        return DraftedAhead(whole, reference) if whole and reference is not None else None
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
@@ -385,3 +382,10 @@ class Loop:
             wrapped.__cause__ = error
             sequence.outputs.put_nowait(wrapped)
         self._release(failed)
+
+
+def _drop(call: Awaitable[Any]) -> None:
+    """Nobody needs its answer, nor what goes wrong in it."""
+    if isinstance(call, asyncio.Future):
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        call.cancel()

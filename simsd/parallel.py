@@ -83,8 +83,11 @@ class LeadingWorker:
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         return self._all("verify", batch, proposals)
 
-    def verify_next(self, seq_ids: list[str], ahead: Ahead | None) -> Verdicts | None:
-        return self._all("verify_next", seq_ids, ahead)
+    def verify_next(self, ahead: Ahead | None) -> Verdicts | None:
+        """What comes next is told, like all else: ranks must not differ in what they make of the last round."""
+        with self._lock:
+            planned = self._worker.next_round(ahead)
+            return self._tell("verify", *planned) if planned else None
 
     def release(self, seq_ids: list[str]) -> None:
         self._all("release", seq_ids)
@@ -103,8 +106,11 @@ class LeadingWorker:
 
     def _all(self, method: str, *arguments: Any) -> Any:
         with self._lock:
-            self._ranks.tell((method, arguments))
-            return getattr(self._worker, method)(*arguments)
+            return self._tell(method, *arguments)
+
+    def _tell(self, method: str, *arguments: Any) -> Any:
+        self._ranks.tell((method, arguments))
+        return getattr(self._worker, method)(*arguments)
 
 
 def follow(config: WorkerConfig, rank: int, address: str) -> None:

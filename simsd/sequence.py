@@ -116,8 +116,7 @@ class Sequence:
     @property
     def goes_on(self) -> bool:
         """Whether the target can tell by itself what the next round is, if the draft was ahead (`Work.after`)."""
-        by_loop = self.cancelled or self.request.params.method == "s2d2" or self.adaptive is not None
-        return not (by_loop or self.prefilling or self.forced)
+        return not (self.cancelled or self.request.params.by_loop or self.prefilling or self.forced)
 
     def adapt(self, costs: Costs, running: int) -> None:
         """Choose how to draft in the next round, beside `running` sequences in all."""

@@ -112,6 +112,11 @@ class DecodeParams:
         """Whether the target's own last forward is the draft."""
         return self.method == "s2d2" or (self.method in ("simsd", "exact") and self.drafter == "self")
 
+    @property
+    def by_loop(self) -> bool:
+        """Whether only the loop can tell what comes after a round: it routes, adapts, and sees stop strings."""
+        return self.method == "s2d2" or (self.adaptive and self.needs_draft) or bool(self.stop)
+
     def resolve(self, block_size: int) -> "DecodeParams":
         """The same with every default filled in and checked against the block size; `RequestError` names the field."""
         _check("gamma", self.gamma or 1, 1, block_size)
@@ -288,8 +293,7 @@ class Work:
         What the loop will make of the verdict (`Sequence.apply`), told to the worker by nobody but itself.
         """
         params = self.params
-        by_loop = params.method == "s2d2" or (params.adaptive and params.needs_draft) or bool(self.forced)
-        if by_loop or not verdict.reveals:
+        if params.by_loop or self.forced or not verdict.reveals:
             return None
         block = list(self.block)
         for offset, token in verdict.reveals:

@@ -3,7 +3,7 @@
 draft:  propose(batch)            -> candidates and their step order
         propose_ahead(batch)      -> candidates for the block after, should what was proposed stand
 target: verify(batch, proposals)  -> what stands (forward and accept, so only verdicts leave)
-        verify_next(ids, ahead)   -> the round after that, without a word from the loop
+        verify_next(ahead)        -> the round after that, without a word from the loop
 both:   release(ids)
 """
 
@@ -127,7 +127,7 @@ class Worker:
         self._proposed: dict[str, Proposal] = {}
         self._foreseen: dict[str, Foreseen] = {}
         self._cost_ahead = DraftCost()
-        self._next: dict[str, Work] = {}
+        self._next: list[Work] | None = None
 
     @torch.inference_mode()
     def propose(self, batch: list[Work]) -> Proposals:
@@ -221,58 +221,67 @@ class Worker:
     @torch.inference_mode()
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         """One forward over the whole batch, whatever each sequence is doing, then the accept rule of each."""
-        began = time.perf_counter()
         with self._lock:
-            tasks = self._sync(batch)
-            for task in tasks:
-                proposal = task.work.proposal
-                if proposals:
-                    proposal = proposals.items.get(task.work.seq_id, proposal)
-                if not task.ready:
-                    continue
-                if task.work.forced:
-                    task.force()
-                elif proposal is not None:
-                    task.speculate(proposal, self.info.max_rows, self.aligned)
-                elif not task.work.gamma:
-                    task.denoise(task.work.block)
-                # else the draft is not caught up: the sequence waits, so that its answer does not depend on timing
-            tasks = [task for task in tasks if len(task.rows)]
-            logits, forwards = self._forward(tasks) if tasks else (torch.empty(0), 0)
-            judged = judge(tasks, logits)
-            for work in batch:
-                verdict = judged.setdefault(work.seq_id, Verdict(0))
-                held = self.pool.sequences.get(work.seq_id)
-                verdict.cached = len(held.tokens) if held else 0
-                verdict.prefix_hit = held.prefix_hit if held else 0
-                if proposals:
-                    verdict.draft_cached = proposals.cached.get(work.seq_id)
-                    verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
-            for task in tasks:
-                judged[task.work.seq_id].target_forwards = 1
-            self._next = {work.seq_id: after for work in batch if (after := work.after(judged[work.seq_id], self.info))}
-            return Verdicts(
-                items=judged,
-                target_forwards=forwards,
-                target_rows=sum(len(task.rows) for task in tasks),
-                target_s=time.perf_counter() - began,
-                draft_forwards=proposals.forwards if proposals else 0,
-                draft_rows=proposals.rows if proposals else 0,
-                draft_s=proposals.elapsed_s if proposals else 0.0,
-                ahead_s=proposals.ahead_s if proposals else 0.0,
-            )
+            return self._verify(batch, proposals)
 
-    def verify_next(self, seq_ids: list[str], ahead: Ahead | None) -> Verdicts | None:
-        """The round after the last one, for these of its sequences, from where that left them.
+    @torch.inference_mode()
+    def verify_next(self, ahead: Ahead | None) -> Verdicts | None:
+        """The round after the last one, with all its sequences, from where that left them; None if one cannot go on."""
+        with self._lock:
+            planned = self.next_round(ahead)
+            return self._verify(*planned) if planned else None
 
-        None, and nothing done, unless all of them go on: those that need a draft find it in `ahead`.
-        """
-        batch = [work for seq_id in seq_ids if (work := self._next.get(seq_id))]
+    def next_round(self, ahead: Ahead | None) -> tuple[list[Work], Proposals | None] | None:
+        """What the loop would ask for next: works, and what of `ahead` they need. None if it has to be asked itself."""
+        batch = self._next
+        if batch is None or any(work.seq_id not in self.pool.sequences for work in batch):
+            return None
         drafting = [work for work in batch if work.gamma]
         proposals = ahead.proposals(drafting) if drafting and ahead else None
-        if len(batch) < len(seq_ids) or (drafting and proposals is None):
-            return None
-        return self.verify(batch, proposals)
+        return (batch, proposals) if proposals or not drafting else None
+
+    def _verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
+        began = time.perf_counter()
+        self._next = None  # also if this fails
+        tasks = self._sync(batch)
+        for task in tasks:
+            proposal = task.work.proposal
+            if proposals:
+                proposal = proposals.items.get(task.work.seq_id, proposal)
+            if not task.ready:
+                continue
+            if task.work.forced:
+                task.force()
+            elif proposal is not None:
+                task.speculate(proposal, self.info.max_rows, self.aligned)
+            elif not task.work.gamma:
+                task.denoise(task.work.block)
+            # else the draft is not caught up: the sequence waits, so that its answer does not depend on timing
+        tasks = [task for task in tasks if len(task.rows)]
+        logits, forwards = self._forward(tasks) if tasks else (torch.empty(0), 0)
+        judged = judge(tasks, logits)
+        for work in batch:
+            verdict = judged.setdefault(work.seq_id, Verdict(0))
+            held = self.pool.sequences.get(work.seq_id)
+            verdict.cached = len(held.tokens) if held else 0
+            verdict.prefix_hit = held.prefix_hit if held else 0
+            if proposals:
+                verdict.draft_cached = proposals.cached.get(work.seq_id)
+                verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
+        for task in tasks:
+            judged[task.work.seq_id].target_forwards = 1
+        following = [work.after(judged[work.seq_id], self.info) for work in batch]
+        self._next = [work for work in following if work] if all(following) else None
+        return Verdicts(
+            items=judged,
+            target_forwards=forwards,
+            target_rows=sum(len(task.rows) for task in tasks),
+            target_s=time.perf_counter() - began,
+            draft_forwards=proposals.forwards if proposals else 0,
+            draft_rows=proposals.rows if proposals else 0,
+            draft_s=proposals.elapsed_s if proposals else 0.0,
+            ahead_s=proposals.ahead_s if proposals else 0.0,
+        )
 
     def release(self, seq_ids: list[str]) -> None:
         """Give the pages of these sequences back; unknown ids are fine."""

@@ -8,7 +8,7 @@ import pytest
 
 from deployments.gather import gather
 from simsd.errors import InternalError
-from simsd.types import Output, Stats, TokenLogprob
+from simsd.types import Output, RoundEvent, Stats, TokenLogprob
 
 SIZES = (4, 4, 0, 3, 4, 1)
 
@@ -48,7 +48,7 @@ def gathered(interval: int, outputs: list[Output], error: Exception | None = Non
 
 
 @pytest.mark.parametrize(
-    ("interval", "sizes"), [(0, [16]), (1, [4, 4, 3, 4, 1]), (4, [4, 4, 7, 1]), (6, [4, 7, 5]), (99, [4, 12])]
+    ("interval", "sizes"), [(0, [16]), (1, list(SIZES)), (4, [4, 4, 7, 1]), (6, [4, 7, 5]), (99, [4, 12])]
 )
 def test_sizes(interval: int, sizes: list[int]) -> None:
     got = gathered(interval, pieces())
@@ -66,3 +66,12 @@ def test_what_was_held_back_goes_before_an_error(interval: int, sizes: list[int]
     got = gathered(interval, pieces(end=False), InternalError("an engine failed"))
     assert [len(output.token_ids) for output in got] == sizes
     assert all(output.finish_reason is None for output in got)
+
+
+def test_events_are_told_as_they_come() -> None:
+    """Also of rounds that make nothing visible."""
+    outputs = pieces()
+    outputs[2].events = [RoundEvent(3, 8, [], [(9, 7, "denoised")])]
+    got = gathered(99, outputs)
+    assert [len(output.token_ids) for output in got] == [4, 4, 8]
+    assert [len(output.events) for output in got] == [0, 1, 0]

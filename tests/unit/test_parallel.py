@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from simsd.config import WorkerConfig
-from simsd.engine import LocalClient, generate_all
+from simsd.engine import generate_all
 from simsd.errors import ConfigError
 from simsd.models.registry import load_model
 from simsd.parallel import LocalRanks
 from tests.unit.checkpoints import Shape, write_checkpoint
 from tests.unit.loops import Pair, answers, mixed_requests, write_pair
+from tests.unit.test_async_scheduling import Queueing
+from tests.unit.test_draft_ahead import Ahead
 
 SHAPE = Shape(hidden_size=32, heads=4, kv_heads=2, intermediate_size=48)
 
@@ -37,10 +39,12 @@ def ranks(pair: Pair) -> Iterator[LocalRanks]:
 
 
 def test_two_ranks_answer_like_one(pair: Pair, ranks: LocalRanks) -> None:
-    """All methods in one batch; afterwards no rank holds a page."""
-    split = pair.loop(LocalClient(ranks), pair.worker("draft"))
+    """All methods in one batch, also in rounds that follow by themselves; afterwards no rank holds a page."""
+    target = Queueing(ranks)
+    split = pair.loop(target, Ahead(pair.worker("draft")))
     whole = pair.loop(pair.worker("target"), pair.worker("draft"))
     assert answers(generate_all(split, mixed_requests())) == answers(generate_all(whole, mixed_requests()))
+    assert target.followed > 0
     assert ranks.page_use().held == 0
 
 
