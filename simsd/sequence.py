@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simsd.adaptive import Adaptive, Costs
+from simsd.following import only_loop_knows, tokens_to_draft
 from simsd.remasking import quota
 from simsd.routing import Router
 from simsd.text import TextStream
@@ -115,8 +116,8 @@ class Sequence:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the target can tell by itself what the next round is, if the draft was ahead (`Work.after`)."""
-        return not (self.cancelled or self.request.params.by_loop or self.prefilling or self.forced)
+        """Whether the target can tell by itself what the next round is, if the draft was ahead (`next_work`)."""
+        return not (self.cancelled or only_loop_knows(self.request.params) or self.prefilling or self.forced)
 
     def adapt(self, costs: Costs, running: int) -> None:
         """Choose how to draft in the next round, beside `running` sequences in all."""
@@ -135,7 +136,7 @@ class Sequence:
         """Tokens to draft this round; 0: the target denoises by itself."""
         if not self.wants_draft or self.prefilling or self.lags("draft") or self.forced:
             return 0
-        tokens = self.request.params.tokens_to_draft(self.block.count(self.info.mask_token_id), self.fresh)
+        tokens = tokens_to_draft(self.request.params, self.block.count(self.info.mask_token_id), self.fresh)
         return tokens if self.adaptive is None else min(self.adaptive.now.gamma, tokens)
 
     def work(self, role: Role, commit_limit: int) -> Work:

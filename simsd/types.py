@@ -112,11 +112,6 @@ class DecodeParams:
         """Whether the target's own last forward is the draft."""
         return self.method == "s2d2" or (self.method in ("simsd", "exact") and self.drafter == "self")
 
-    @property
-    def by_loop(self) -> bool:
-        """Whether only the loop can tell what comes after a round: it routes, adapts, and sees stop strings."""
-        return self.method == "s2d2" or (self.adaptive and self.needs_draft) or bool(self.stop)
-
     def resolve(self, block_size: int) -> "DecodeParams":
         """The same with every default filled in and checked against the block size; `RequestError` names the field."""
         _check("gamma", self.gamma or 1, 1, block_size)
@@ -132,16 +127,6 @@ class DecodeParams:
             steps=self.steps or block_size,
             row_budget=self.row_budget or 8 * block_size,
         )
-
-    def tokens_to_draft(self, left: int, fresh: bool) -> int:
-        """Of the `left` open positions of a block, those that the draft is asked for; 0: the target denoises by itself.
-
-        The paper falls back to the target once fewer than gamma are left; in a block that is `fresh`, which a prompt's
-        tail may have opened, they are drafted as far as it is open.
-        """
-        if self.method == "simsd" and self.fallback == "target" and left < self.gamma and not fresh:
-            return 0
-        return min(self.gamma, left)
 
 
 def _check(name: str, value: float, low: float, high: float | None) -> None:
@@ -286,39 +271,6 @@ class Work:
     proposal: "Proposal | None" = None
     forced: list[int] = field(default_factory=list)
     report: Report = Report()
-
-    def after(self, verdict: "Verdict", info: "WorkerInfo") -> "Work | None":
-        """The target's work in the round after `verdict`; None where the loop has to say what comes, or nothing does.
-
-        What the loop will make of the verdict (`Sequence.apply`), told to the worker by nobody but itself.
-        """
-        params = self.params
-        if params.by_loop or self.forced or not verdict.reveals:
-            return None
-        block = list(self.block)
-        for offset, token in verdict.reveals:
-            block[offset] = token
-        committed = self.commit[verdict.cached - self.start :]
-        begin = verdict.cached + len(committed)
-        closed = block.index(info.mask_token_id) if info.mask_token_id in block else len(block)
-        answer = block[max(0, self.prompt_tokens - begin) : closed]
-        ends = not params.ignore_eos and any(token in info.eos_token_ids for token in answer)
-        if ends or begin + closed >= self.prompt_tokens + params.max_tokens:
-            return None
-        step, fresh = self.step + verdict.steps, False
-        if closed == len(block):
-            committed, block = committed + block, [info.mask_token_id] * len(block)
-            step, fresh = 0, True
-        gamma = params.tokens_to_draft(block.count(info.mask_token_id), fresh) if params.needs_draft else 0
-        return dataclasses.replace(
-            self,
-            start=verdict.cached,
-            commit=committed,
-            block=block,
-            step=step,
-            gamma=gamma,
-            proposal=verdict.proposal,
-        )
 
 
 @dataclass(slots=True)

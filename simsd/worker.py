@@ -1,4 +1,5 @@
-"""A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; it never decides.
+"""A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; the
+loop decides, but for what follows from a round in one way only (`simsd/following.py`).
 
 draft:  propose(batch)            -> candidates and their step order
         propose_ahead(batch)      -> candidates for the block after, should what was proposed stand
@@ -20,6 +21,7 @@ from simsd.checkpoint import resolve_model
 from simsd.config import WorkerConfig
 from simsd.draft import Ahead, DraftCost, DraftState, Foreseen, draft_step
 from simsd.errors import ConfigError
+from simsd.following import next_work
 from simsd.judge import judge
 from simsd.kv_cache import PagePool, kv_tensor
 from simsd.models.registry import load_model, weights_hash
@@ -270,7 +272,7 @@ class Worker:
                 verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
         for task in tasks:
             judged[task.work.seq_id].target_forwards = 1
-        following = [work.after(judged[work.seq_id], self.info) for work in batch]
+        following = [next_work(work, judged[work.seq_id], self.info) for work in batch]
         self._next = [work for work in following if work] if all(following) else None
         return Verdicts(
             items=judged,
