@@ -2,22 +2,19 @@
 
 A forward writes the KV of all its rows first: commits into their sequence's pages, the others into scratch slots. Each
 sequence then attends to one list of slots, its prefix and its rows. Sequences of like row counts share a padded call.
+What a forward needs is put together on the host, by numpy, whose small operations cost a third of torch's.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simsd.kv_cache import SequenceKV
-from simsd.rows import Rows, visibility
-
-
-@torch.library.custom_op("simsd::write_kv", mutates_args=("kv",))
-def write_kv(kv: Tensor, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-    """k and v [N, Hkv, D] into kv [layers, slots, 2, Hkv, D]. For compiled graphs, which would copy all of `kv`."""
-    kv[layer].index_copy_(0, slots, torch.stack((k, v), dim=1).to(kv.dtype))
+from simsd.rows import Rows
 
 
 @dataclass(slots=True)
@@ -25,8 +22,9 @@ class Group:
     """Sequences attended to together: S of them, R rows at most, L slots at most.
 
     table [S, L] int64 slots · bias [S, 1, G * R, L], 0 or -inf, once per query head of a KV head ·
-    rows [S, R] int64 into the flat rows (padding repeats row 0) · packed [n] int64 into S * R and where [n] int64 into
-    the flat rows: the n rows that are no padding. The last three are None where the flat rows are S times R already.
+    rows [S, R] int64 into the flat rows · packed [n] int64 into S * R: the group's n flat rows · where [n] int64: where
+    these lie. Padding repeats row 0. `rows` and `packed` are None where the flat rows are S times R already, `where` if
+    there is no other group.
     """
 
     table: Tensor
@@ -37,28 +35,25 @@ class Group:
 
 
 class PagedAttention:
-    """One forward's `Attend`. `kv` [layers, slots, 2, Hkv, D]; `slots` [N] int64 is where each row's KV goes."""
+    """One forward's `Attend`. `kv`: of each layer [slots, 2, Hkv, D]; `slots` [N] int64 is where each row's KV goes."""
 
-    def __init__(self, kv: Tensor, slots: Tensor, groups: list[Group]) -> None:
+    def __init__(self, kv: list[Tensor], slots: Tensor, groups: list[Group]) -> None:
         self.kv, self.slots, self.groups = kv, slots, groups
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [N, H, D], k and v [N, Hkv, D] -> [N, H * D]."""
         kv = self.kv[layer]
-        if torch.compiler.is_compiling():
-            write_kv(self.kv, layer, self.slots, k, v)
-        else:
-            kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
-        out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+        kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
+        if len(self.groups) == 1:
+            return self._attend(kv, q, self.groups[0])
+        out = q.new_zeros(q.shape[0], q.shape[1] * q.shape[2])
         for group in self.groups:
-            if group.rows is None:
-                return self._attend(kv, q.unflatten(0, (group.table.shape[0], -1)), group).flatten(0, 1)
-            attended = self._attend(kv, q[group.rows], group)
-            out[group.where] = attended.flatten(0, 1)[group.packed]
+            out[group.where] = self._attend(kv, q, group)
         return out
 
     def _attend(self, kv: Tensor, q: Tensor, group: Group) -> Tensor:
-        """q [S, R, H, D] -> [S, R, H * D]. Query heads of one KV head become rows, so KV is never repeated."""
+        """q [N, H, D], all flat rows -> [n, H * D]. Query heads of one KV head become rows, so KV is never repeated."""
+        q = q.unflatten(0, (group.table.shape[0], -1)) if group.rows is None else q[group.rows]
         sequences, rows, heads, head_dim = q.shape
         # Four to five times as fast as kv[table], on a CPU.
         context = kv.index_select(0, group.table.flatten()).unflatten(0, group.table.shape)  # [S, L, 2, Hkv, D]
@@ -68,27 +63,12 @@ class PagedAttention:
         folded = folded.reshape(sequences, kv_heads, -1, head_dim)
         out = F.scaled_dot_product_attention(folded.to(keys.dtype), keys, values, attn_mask=group.bias)
         out = out.view(sequences, kv_heads, -1, rows, head_dim).permute(0, 3, 1, 2, 4)
-        return out.reshape(sequences, rows, heads * head_dim).to(q.dtype)
+        out = out.reshape(sequences * rows, heads * head_dim).to(q.dtype)
+        return out if group.packed is None else out[group.packed]
 
 
-Member = tuple[int, SequenceKV, Rows, Tensor]
+Member = tuple[int, SequenceKV, Rows, NDArray[np.int64]]
 """A sequence in a group: its first flat row, what the pool knows of it, its rows, the slots of these rows."""
-
-
-def _pad(values: list[int], size: int, filler: int) -> list[int]:
-    return values + [filler] * (size - len(values))
-
-
-def _facts(batch: list[Rows], size: int) -> Tensor:
-    """[4, S, size] int64: block, branch, kind, tau; padding is a block of its own, so it sees only itself."""
-    return torch.tensor(
-        [
-            [_pad(rows.block, size, -1) for rows in batch],
-            [_pad(rows.branch, size, 0) for rows in batch],
-            [_pad(rows.kind, size, 0) for rows in batch],
-            [_pad(rows.tau, size, 0) for rows in batch],
-        ]
-    )
 
 
 def pad_context(
@@ -96,48 +76,58 @@ def pad_context(
 ) -> tuple[Tensor, Tensor]:
     """(table, bias) of a group of `count` sequences with `size` rows over prefixes of up to `longest` tokens.
 
-    Both are at least what `members` have; what is missing is padding, which sees nothing but itself.
+    Both are at least what `members` have; what is missing is padding, which sees the first slot alone.
     """
-    batch = [rows for _, _, rows, _ in members] + [Rows()] * (count - len(members))
-    seen = visibility(*_facts(batch, size))
-    prefixes = [len(sequence.tokens) for _, sequence, _, _ in members]
-    table = torch.zeros(count, longest + size, dtype=torch.int64)
+    table = np.zeros((count, longest + size), np.int64)
+    hidden = np.ones((count, 1, repeat, size, longest + size), np.bool_)
     for i, (_, sequence, rows, slots) in enumerate(members):
-        table[i, : prefixes[i]] = sequence.slots[: prefixes[i]]
-        table[i, longest : longest + len(rows)] = slots
-    in_prefix = torch.arange(longest) < torch.tensor(_pad(prefixes, count, 0)).unsqueeze(1)
-    visible = torch.cat((in_prefix.unsqueeze(1).expand(-1, size, -1), seen), dim=-1)
-    bias = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
-    return table, bias.repeat(1, repeat, 1).unsqueeze(1)
+        prefix, behind = len(sequence.tokens), longest + len(rows)
+        table[i, :prefix] = sequence.slots[:prefix]
+        table[i, longest:behind] = slots
+        hidden[i, ..., :prefix] = False
+        hidden[i, ..., : len(rows), longest:behind] = rows.hidden()
+        hidden[i, ..., len(rows) :, 0] = False
+    hidden[len(members) :, ..., 0] = False
+    bias = torch.zeros(count, 1, repeat * size, longest + size, dtype=dtype)
+    return torch.from_numpy(table), bias.masked_fill_(torch.from_numpy(hidden).view(bias.shape), float("-inf"))
 
 
-def _group(members: list[Member], total: int, repeat: int, kv: Tensor) -> Group:
-    """`total` flat rows in the whole forward; `repeat` query heads share a KV head."""
+def _group(members: list[Member], alone: bool, total: int, repeat: int, kv: Tensor) -> Group:
+    """`alone`: the only group; `total` flat rows in the whole forward; `repeat` query heads share a KV head."""
     device = kv.device
-    size = max(len(rows) for _, _, rows, _ in members)
+    counts = [len(rows) for _, _, rows, _ in members]
+    size = max(counts)
     longest = max(len(sequence.tokens) for _, sequence, _, _ in members)
-    table, bias = pad_context(members, len(members), size, longest, repeat, kv.dtype)
-    if len(members) == 1 and size == total:
-        return Group(table.to(device), bias.to(device))
-    index = torch.tensor([_pad(list(range(first, first + len(rows))), size, 0) for first, _, rows, _ in members])
-    where = torch.cat([torch.arange(first, first + len(rows)) for first, _, rows, _ in members])
-    packed = torch.cat([torch.arange(i * size, i * size + len(m[2])) for i, m in enumerate(members)])
-    return Group(table.to(device), bias.to(device), index.to(device), packed.to(device), where.to(device))
+    table, bias = (each.to(device) for each in pad_context(members, len(members), size, longest, repeat, kv.dtype))
+    group = Group(table, bias)
+    if not alone or size * len(members) != total:
+        first = np.array([first for first, _, _, _ in members])[:, None]
+        real = np.arange(size) < np.array(counts)[:, None]
+        flat, packed = np.where(real, first + np.arange(size), 0), real.ravel().nonzero()[0]
+        if alone:
+            packed = np.pad(packed, (0, total - len(packed)))
+        group.rows, group.packed = torch.from_numpy(flat).to(device), torch.from_numpy(packed).to(device)
+        group.where = None if alone else torch.from_numpy(flat[real]).to(device)
+    return group
 
 
-def plan_attention(kv: Tensor, batch: list[tuple[SequenceKV, Rows]], scratch_start: int, repeat: int) -> PagedAttention:
+def plan_attention(
+    kv: list[Tensor], batch: list[tuple[SequenceKV, Rows]], scratch_start: int, repeat: int, padding: int = 0
+) -> PagedAttention:
     """Everything about a forward that does not depend on the layer, built once.
 
-    `scratch_start` is the first scratch slot; rows are flat in the order of `batch`. `repeat` = H / Hkv.
+    `scratch_start` is the first scratch slot; rows are flat in the order of `batch`, behind them come `padding` rows.
+    `repeat` = H / Hkv.
     """
     members = place(batch, scratch_start)
     buckets: dict[int, list[Member]] = {}
     for member in members:
         # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
         buckets.setdefault(max(16, power_of_two(len(member[2]))), []).append(member)
-    total = sum(len(rows) for _, rows in batch)
-    groups = [_group(bucket, total, repeat, kv) for bucket in buckets.values()]
-    return PagedAttention(kv, torch.cat([slots for _, _, _, slots in members]).to(kv.device), groups)
+    total = sum(len(rows) for _, rows in batch) + padding
+    groups = [_group(bucket, len(buckets) == 1, total, repeat, kv[0]) for bucket in buckets.values()]
+    slots = np.concatenate([*(slots for _, _, _, slots in members), np.full(padding, len(kv[0]) - 1)])
+    return PagedAttention(kv, torch.from_numpy(slots).to(kv[0].device), groups)
 
 
 def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Member]:
@@ -146,7 +136,7 @@ def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Memb
     first, scratch = 0, scratch_start
     for sequence, rows in batch:
         done, loose = len(sequence.tokens), len(rows) - rows.kept
-        slots = torch.cat((sequence.slots[done : done + rows.kept], torch.arange(scratch, scratch + loose)))
+        slots = np.concatenate((sequence.slots[done : done + rows.kept], np.arange(scratch, scratch + loose)))
         members.append((first, sequence, rows, slots))
         first, scratch = first + len(rows), scratch + loose
     return members

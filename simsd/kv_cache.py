@@ -1,13 +1,15 @@
 """Pages of KV memory and the sequences that hold them.
 
-The pool is one tensor [layers, slots, 2, kv_heads, head_dim]; a slot is one position of one sequence, a page is
+Each layer has a tensor [slots, 2, kv_heads, head_dim]; a slot is one position of one sequence, a page is
 `page_size` slots, a whole number of blocks. Behind the pages lie `max_rows` scratch slots for rows whose KV is not
 kept.
 """
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simsd.errors import InternalError
@@ -20,7 +22,7 @@ class SequenceKV:
     """What the pool knows of a sequence: its pages, their slots [reserved tokens] int64, and the committed tokens."""
 
     pages: list[int]
-    slots: Tensor
+    slots: NDArray[np.int64]
     tokens: list[int]
     prefix_hit: int
     hashes: list[bytes] = field(default_factory=list)
@@ -48,8 +50,7 @@ class PagePool:
                 self._drop(page)
             raise InternalError(f"page pool: {fresh} pages needed for {seq_id}, {len(self.free)} free")
         pages = [page for page, _ in hits] + [self._take() for _ in range(fresh)]
-        offsets = torch.arange(self.page_size)
-        slots = (torch.tensor(pages).unsqueeze(1) * self.page_size + offsets).flatten()
+        slots = (np.array(pages)[:, None] * self.page_size + np.arange(self.page_size)).ravel()
         hit = len(hits) * self.page_size
         sequence = SequenceKV(pages, slots, tokens[:hit], hit, [digest for _, digest in hits])
         self.sequences[seq_id] = sequence
@@ -109,7 +110,7 @@ class PagePool:
             self.free.append(page)
 
 
-def kv_tensor(
+def kv_tensors(
     layers: int,
     pages: int,
     page_size: int,
@@ -118,9 +119,10 @@ def kv_tensor(
     head_dim: int,
     dtype: torch.dtype,
     device: str,
-) -> Tensor:
-    """[layers, pages * page_size + max_rows + 1, 2, kv_heads, head_dim], zeroed: masked slots must stay finite.
+) -> list[Tensor]:
+    """For each layer [pages * page_size + max_rows + 1, 2, kv_heads, head_dim], zeroed: masked slots must stay finite.
 
     The last slot takes what padding writes.
     """
-    return torch.zeros(layers, pages * page_size + max_rows + 1, 2, kv_heads, head_dim, dtype=dtype, device=device)
+    shape = pages * page_size + max_rows + 1, 2, kv_heads, head_dim
+    return [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]

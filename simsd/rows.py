@@ -11,14 +11,20 @@ gives context, a mask row is where the model predicts, a solo row is a mask row 
 * causal: data rows at a tau of their own from left to right, and solo rows that predict at the drafted ones.
 """
 
+import functools
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 DATA, MASK, SOLO = 0, 1, 2
 TRUNK = -1
 NEVER = 2**30
+
+CACHED_ROWS = 128
+"""A mask of more rows is not kept."""
+
+Facts = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -59,18 +65,24 @@ class Rows:
         self._trunk(block, start, len(block))
 
     def _trunk(self, tokens: list[int], start: int, block_size: int) -> None:
-        for position, token in enumerate(tokens, start):
-            self._add(token, position, position // block_size, TRUNK, DATA, 0)
+        count, positions = len(tokens), range(start, start + len(tokens))
+        self.token += tokens
+        self.position += positions
+        self.block += [position // block_size for position in positions]
+        self.branch += [TRUNK] * count
+        self.kind += [DATA] * count
+        self.tau += [0] * count
 
     def denoise(self, block: list[int], start: int, mask_token_id: int, branch: int = 0) -> None:
         """A copy of the open block at position `start`: every row sees every other; open rows want logits."""
-        index = start // len(block)
-        for offset, token in enumerate(block):
-            if token == mask_token_id:
-                self.wants.append(len(self))
-                self._add(token, start + offset, index, branch, MASK, NEVER)
-            else:
-                self._add(token, start + offset, index, branch, DATA, 0)
+        count, first = len(block), len(self)
+        self.wants += [first + offset for offset, token in enumerate(block) if token == mask_token_id]
+        self.token += block
+        self.position += range(start, start + count)
+        self.block += [start // count] * count
+        self.branch += [branch] * count
+        self.kind += [MASK if token == mask_token_id else DATA for token in block]
+        self.tau += [NEVER if token == mask_token_id else 0 for token in block]
 
     def paired(
         self,
@@ -111,19 +123,32 @@ class Rows:
             self.wants.append(len(self))
             self._add(mask_token_id, start + offset, index, 0, SOLO, offset)
 
+    def hidden(self) -> NDArray[np.bool_]:
+        """[R, R]: who does not see whom. Most are like one of a few that came before, but for the block they are in."""
+        first = self.block[0]
+        block = tuple(index - first for index in self.block)
+        find = _hidden if len(block) <= CACHED_ROWS else _hidden.__wrapped__
+        return find(block, tuple(self.branch), tuple(self.kind), tuple(self.tau))
 
-def visibility(block: Tensor, branch: Tensor, kind: Tensor, tau: Tensor) -> Tensor:
-    """Who sees whom among rows. All four facts int64 [..., R] -> bool [..., R, R], entry (i, j): row i sees row j.
+
+@functools.lru_cache(1024)
+def _hidden(*facts: tuple[int, ...]) -> NDArray[np.bool_]:
+    return ~visibility(*map(np.array, facts))
+
+
+def visibility(block: Facts, branch: Facts, kind: Facts, tau: Facts) -> NDArray[np.bool_]:
+    """Who sees whom among rows. All four facts [..., R] -> [..., R, R], entry (i, j): row i sees row j.
 
     Within a block and branch, the paper's four rules: D->D tau_j <= tau_i, D->M tau_j > tau_i, M->D tau_j < tau_i,
     M->M tau_j >= tau_i; that is, earlier data and later masks, and at equal tau one's own kind. A solo row sees earlier
     data and itself. Across blocks, a row sees the committed rows of earlier blocks.
     """
     assert block.shape == branch.shape == kind.shape == tau.shape
-    row_block, column_block = block.unsqueeze(-1), block.unsqueeze(-2)
-    row_tau, column_tau = tau.unsqueeze(-1), tau.unsqueeze(-2)
-    column_kind, column_branch = kind.unsqueeze(-2), branch.unsqueeze(-2)
-    in_time = torch.where(column_kind == DATA, column_tau < row_tau, (column_tau > row_tau) & (column_kind == MASK))
-    in_time |= (column_tau == row_tau) & (column_kind == kind.unsqueeze(-1))
-    together = (row_block == column_block) & (branch.unsqueeze(-1) == column_branch)
-    return (together & in_time) | ((column_branch == TRUNK) & (column_block < row_block))
+    row_block, column_block = block[..., :, None], block[..., None, :]
+    row_tau, column_tau = tau[..., :, None], tau[..., None, :]
+    column_kind, column_branch = kind[..., None, :], branch[..., None, :]
+    in_time = np.where(column_kind == DATA, column_tau < row_tau, (column_tau > row_tau) & (column_kind == MASK))
+    in_time |= (column_tau == row_tau) & (column_kind == kind[..., :, None])
+    together = (row_block == column_block) & (branch[..., :, None] == column_branch)
+    seen: NDArray[np.bool_] = (together & in_time) | ((column_branch == TRUNK) & (column_block < row_block))
+    return seen

@@ -7,6 +7,7 @@ generator state, so an answer depends on nothing but its own request.
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,14 +79,10 @@ class RowParams:
     @classmethod
     def build(cls, rows: list[tuple[DecodeParams, int, int]], device: torch.device) -> "RowParams":
         """rows: (the request's settings, position, tokens revealed in the block before this reveal)."""
-        floats = torch.tensor(
-            [(p.temperature, p.top_p, p.min_p) for p, _, _ in rows], dtype=torch.float32, device=device
-        )
-        ints = torch.tensor(
-            [(p.top_k, p.seed, position, revealed) for p, position, revealed in rows], dtype=torch.int64, device=device
-        )
-        temperature, top_p, min_p = floats.unbind(1)
-        top_k, seed, position, revealed = ints.unbind(1)
+        floats = np.array([(p.temperature, p.top_p, p.min_p) for p, _, _ in rows], np.float32)
+        ints = np.array([(p.top_k, p.seed, position, revealed) for p, position, revealed in rows], np.int64)
+        temperature, top_p, min_p = torch.from_numpy(floats).to(device).unbind(1)
+        top_k, seed, position, revealed = torch.from_numpy(ints).to(device).unbind(1)
         any_warm = any(p.temperature > 0 for p, _, _ in rows)
         any_cut = any_warm and any(p.top_k > 0 or p.top_p < 1 or p.min_p > 0 for p, _, _ in rows)
         return cls(temperature, top_k, top_p, min_p, seed, position, revealed, any_warm, any_cut)

@@ -23,7 +23,7 @@ from simsd.draft import Ahead, DraftCost, DraftState, Foreseen, draft_step
 from simsd.errors import ConfigError
 from simsd.following import next_work
 from simsd.judge import judge
-from simsd.kv_cache import PagePool, kv_tensor
+from simsd.kv_cache import PagePool, kv_tensors
 from simsd.models.registry import load_model, weights_hash
 from simsd.models.sdar import SDARForCausalLM
 from simsd.runner import make_runner
@@ -97,7 +97,7 @@ class Worker:
         pages = config.kv_tokens // page_size
         max_rows = max(config.max_rows, block_size * (block_size + 2))  # every branch of a whole block fits
         self.pool = PagePool(pages, page_size, config.prefix_cache)
-        self.kv = kv_tensor(
+        self.kv = kv_tensors(
             shape.num_hidden_layers,
             pages,
             page_size,
@@ -129,7 +129,7 @@ class Worker:
         self._proposed: dict[str, Proposal] = {}
         self._foreseen: dict[str, Foreseen] = {}
         self._cost_ahead = DraftCost()
-        self._next: list[Work] | None = None
+        self._last: list[tuple[Work, Verdict]] = []
 
     @torch.inference_mode()
     def propose(self, batch: list[Work]) -> Proposals:
@@ -235,8 +235,13 @@ class Worker:
 
     def next_round(self, ahead: Ahead | None) -> tuple[list[Work], Proposals | None] | None:
         """What the loop would ask for next: works, and what of `ahead` they need. None if it has to be asked itself."""
-        batch = self._next
-        if batch is None or any(work.seq_id not in self.pool.sequences for work in batch):
+        batch = []
+        for before, verdict in self._last:
+            work = next_work(before, verdict, self.info)
+            if work is None or work.seq_id not in self.pool.sequences:
+                return None
+            batch.append(work)
+        if not batch:
             return None
         drafting = [work for work in batch if work.gamma]
         proposals = ahead.proposals(drafting) if drafting and ahead else None
@@ -244,7 +249,7 @@ class Worker:
 
     def _verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         began = time.perf_counter()
-        self._next = None  # also if this fails
+        self._last = []  # also if this fails
         tasks = self._sync(batch)
         for task in tasks:
             proposal = task.work.proposal
@@ -272,8 +277,7 @@ class Worker:
                 verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
         for task in tasks:
             judged[task.work.seq_id].target_forwards = 1
-        following = [next_work(work, judged[work.seq_id], self.info) for work in batch]
-        self._next = [work for work in following if work] if all(following) else None
+        self._last = [(work, judged[work.seq_id]) for work in batch]
         return Verdicts(
             items=judged,
             target_forwards=forwards,
@@ -327,15 +331,9 @@ class Worker:
         logits = []
         parts = self._parts(tasks)
         for part in parts:
-            hidden = self.runner.run([(task.kv, task.rows) for task in part])
-            wants: list[int] = []
-            first = 0
-            for task in part:
-                wants += [first + row for row in task.rows.wants]
-                first += len(task.rows)
+            logits.append(self.runner.run([(task.kv, task.rows) for task in part]))
             for task in part:
                 self.pool.advance(task.kv, task.commits)
-            logits.append(self.model.logits(hidden[self._ids(wants)]))
         out = torch.cat(logits) if len(logits) > 1 else logits[0]
         out[:, self.info.mask_token_id] = float("-inf")
         self._adjust(out, tasks)

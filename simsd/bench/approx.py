@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -46,8 +47,7 @@ class Step:
 def dense_logits(model: SDARForCausalLM, rows: Rows) -> Tensor:
     """Logits [wanted rows, V] of all rows in one plain forward without a cache."""
     device = model.lm_head.weight.device if model.lm_head is not None else model.model.embed_tokens.weight.device
-    facts = torch.tensor([rows.block, rows.branch, rows.kind, rows.tau], device=device)
-    seen = visibility(*facts)
+    seen = torch.from_numpy(visibility(*np.array([rows.block, rows.branch, rows.kind, rows.tau]))).to(device)
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))

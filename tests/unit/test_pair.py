@@ -168,7 +168,7 @@ def test_a_checkpoint_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "expected"), [("auto", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_dtype_on_the_cpu(checkpoint: Path, dtype: str, expected: torch.dtype) -> None:
     loaded = worker(checkpoint, dtype=dtype, device="cpu")
-    assert loaded.model.model.embed_tokens.weight.dtype == loaded.kv.dtype == expected
+    assert loaded.model.model.embed_tokens.weight.dtype == loaded.kv[0].dtype == expected
 
 
 def test_a_loop_needs_no_draft(checkpoint: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from simsd.engine import generate_all
+from simsd.errors import ConfigError
 from simsd.runner import MAX_ROWS, CompiledRunner, EagerRunner, StaticRunner
 from simsd.types import Request
 from tests.unit.loops import Pair, answers, mixed_requests, request, write_pair
@@ -68,10 +69,18 @@ def test_what_a_bucket_held_before_does_not_show(pair: Pair) -> None:
 
 @pytest.mark.skipif("SIMSD_TEST_COMPILE" not in os.environ, reason="takes minutes; set SIMSD_TEST_COMPILE=1")
 def test_compiled_graphs_answer_alike(pair: Pair) -> None:
-    """All methods, alone and together; four graphs are compiled: a sequence, several, of target and draft."""
+    """All methods, alone and together; four graphs, compiled before that: one sequence, several; target, draft."""
     requests = [*mixed_requests(), request("self", 40, method="exact", drafter="self")]
     expected, _ = run(pair, "eager", requests)
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert run(pair, "compile", requests)[0] == expected
     assert run(pair, "compile", requests, max_running=1)[0] == expected
-    assert 0 < torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 8
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 2 * 4
+
+
+def test_without_a_compiler_the_setting_is_refused(pair: Pair) -> None:
+    with (
+        torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}),
+        pytest.raises(ConfigError, match=r"^runner compile: .*no-such-compiler"),
+    ):
+        pair.worker("target", runner="compile")
