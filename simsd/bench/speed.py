@@ -41,7 +41,8 @@ def run(
     runners = ["eager", "graph"] + (["compile"] if compiled else [])
     for name in names:
         if name == "baseline":
-            sections[name] = [baseline(spec, asked, block_size, sizes, note) for block_size in block_sizes]
+            ours = [replace(spec, runner=runner) for runner in runners if runner != "graph"]
+            sections[name] = [baseline(each, asked, b, sizes, note) for b in block_sizes for each in ours]
         elif name == "floor":
             sections[name] = floor.run(spec, asked, size, runners, sizes, note)
         elif name == "concurrency":
@@ -71,7 +72,7 @@ def baseline(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Size
     prompts = prompts_of(loop, asked, len(asked))
     longest = max(map(len, prompts)) + sizes.tokens + block_size
     plain = PlainLoop(qwen3(worker.model), block_size, worker.info.mask_token_id, longest)
-    note(f"baseline, B={block_size}: {len(prompts)} prompts")
+    note(f"baseline, B={block_size}, runner {spec.runner}: {len(prompts)} prompts")
     pairs = []
     for index, prompt in enumerate([*prompts[: sizes.warm_up], *prompts]):
         new = sizes.tokens + -(len(prompt) + sizes.tokens) % block_size  # the last block too is decoded whole
@@ -79,6 +80,7 @@ def baseline(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Size
     ours, theirs = zip(*pairs[sizes.warm_up :], strict=True)
     return {
         "block_size": block_size,
+        "runner": spec.runner,
         "prompts": len(ours),
         **spread("plain_tokens_per_s", theirs),
         **spread("tokens_per_s", ours),
