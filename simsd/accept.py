@@ -90,7 +90,8 @@ def denoise_step(
     params: DecodeParams, step: int, block_size: int, slots: Slots, scores: Scores
 ) -> list[tuple[int, int, int]]:
     """The target's own next step: (offset, token, logits row) of what it reveals, surest first."""
-    chosen = choose(params, step, block_size, slots.offsets, slots.of(scores.confidence), slots.of(scores.entropy))
+    entropy = slots.of(scores.entropy) if params.remasking == "entropy" else []
+    chosen = choose(params, step, block_size, slots.offsets, slots.of(scores.confidence), entropy)
     return [(slots.offsets[i], scores.token[slots.rows[i]], slots.rows[i]) for i in chosen]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simsd.accept import Slots
-from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, filtered_log_probs, gumbel_argmax, sample, score
+from simsd.sampling import DRAFT, SAMPLE, RowParams, Scores, entropies, filtered_log_probs, gumbel_argmax, sample, score
 from simsd.tasks import Task
 from simsd.types import DecodeParams, Proposal, Proposals, Work
 
@@ -123,7 +123,7 @@ def draft_step(tasks: list[Task], states: dict[str, DraftState], logits: Tensor,
         return
     params = RowParams.build(wanted, logits.device)
     log_probs = filtered_log_probs(logits, params)
-    _, scores = score(log_probs, params, SAMPLE)
+    scores = score(log_probs, params, SAMPLE)
     proposing = torch.tensor([p.method == "simsd" and p.temperature > 0 for p, _, _ in wanted])
     rows = proposing.nonzero().squeeze(1).to(logits.device)
     q: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
@@ -202,13 +202,13 @@ def own_draft(
         drawn, ids, probs = propose_tokens(log_probs[index], rows.select(index), cut)
         proposal.tokens, proposal.q_ids, proposal.q_probs = drawn.tolist(), ids.cpu().numpy(), probs.cpu().numpy()
     if params.method == "s2d2":
-        proposal.confidence = _agreement(params, log_probs[index], [scores.entropy[row] for row in chosen])
+        proposal.confidence = _agreement(params, log_probs[index])
     return proposal
 
 
-def _agreement(params: DecodeParams, log_probs: Tensor, entropy: list[float]) -> list[float]:
+def _agreement(params: DecodeParams, log_probs: Tensor) -> list[float]:
     """S2D2's guess of how likely each token will be accepted: 1 where the two best lie apart, or by the entropy."""
     if params.routing_score == "entropy":
-        return [math.exp(-nats / math.log(log_probs.shape[-1])) for nats in entropy]
+        return [math.exp(-nats / math.log(log_probs.shape[-1])) for nats in entropies(log_probs)]
     best = log_probs.topk(2, dim=-1).values.exp()
     return (best[:, 0] - best[:, 1] > S2D2_MARGIN).float().tolist()

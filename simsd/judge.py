@@ -19,12 +19,13 @@ def judge(tasks: list[Task], logits: Tensor) -> dict[str, Verdict]:
         return verdicts
     params = RowParams.build(wanted, logits.device)
     log_probs = filtered_log_probs(logits, params)
-    _, scores = score(log_probs, params)
+    scores = score(log_probs, params)
     first = 0
     for task in tasks:
         task.shift(first)
         first += len(task.wanted)
-    tests = _rejection_tests([t for t in tasks if t.proposal and t.work.params.method != "exact"], log_probs, params)
+    tested = [task for task in tasks if task.proposal and task.work.params.method != "exact"]
+    tests = _rejection_tests(tested, log_probs, params) if params.any_warm else _greedy_tests(tested, scores)
     for task in tasks:
         work, verdict = task.work, verdicts[task.work.seq_id]
         if not task.states:
@@ -87,6 +88,16 @@ def _add_logprobs(asked: list[tuple[int | None, Verdict]], logits: Tensor) -> No
                 first = last
     for _, verdict in asked:
         verdict.rows = []
+
+
+def _greedy_tests(tasks: list[Task], scores: Scores) -> dict[str, tuple[list[bool], list[int]]]:
+    """As `_rejection_tests`, where no row is sampled: what is not the target's best token gives way to that."""
+    tests = {}
+    for task in tasks:
+        assert task.proposal is not None
+        best = [scores.token[row] for row in task.tested_rows()]
+        tests[task.work.seq_id] = ([a == b for a, b in zip(task.proposal.tokens, best, strict=True)], best)
+    return tests
 
 
 def _rejection_tests(

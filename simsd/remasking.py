@@ -21,7 +21,8 @@ def choose(
     """Indices into `offsets` (the open positions, ascending) that this step reveals, surest first.
 
     static: the quota's most confident · dynamic: all above `threshold`, at least the quota · sequential: leftmost quota
-    · entropy: lowest entropies while their sum stays within `entropy_bound`, at least the quota.
+    · entropy: lowest entropies while their sum stays within `entropy_bound`, at least the quota. Only this one reads
+    `entropy`.
     """
     owed = min(quota(step, params.steps, block_size), len(offsets))
     if params.remasking == "sequential":

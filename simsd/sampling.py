@@ -62,8 +62,8 @@ def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = Non
 class RowParams:
     """Sampling settings per logits row, [M] each.
 
-    any_warm, any_cut: whether any row is sampled, or filtered; known before the tensors are on a device, so that greedy
-    batches skip the work without asking it.
+    any_warm, any_cut, any_entropy: whether any row is sampled, filtered, or remasked by entropy; known before the
+    tensors are on a device, so that greedy batches skip the work without asking it.
     """
 
     temperature: Tensor
@@ -75,6 +75,7 @@ class RowParams:
     revealed: Tensor
     any_warm: bool = True
     any_cut: bool = True
+    any_entropy: bool = True
 
     @classmethod
     def build(cls, rows: list[tuple[DecodeParams, int, int]], device: torch.device) -> "RowParams":
@@ -85,7 +86,8 @@ class RowParams:
         top_k, seed, position, revealed = torch.from_numpy(ints).to(device).unbind(1)
         any_warm = any(p.temperature > 0 for p, _, _ in rows)
         any_cut = any_warm and any(p.top_k > 0 or p.top_p < 1 or p.min_p > 0 for p, _, _ in rows)
-        return cls(temperature, top_k, top_p, min_p, seed, position, revealed, any_warm, any_cut)
+        any_entropy = any(p.remasking == "entropy" for p, _, _ in rows)
+        return cls(temperature, top_k, top_p, min_p, seed, position, revealed, any_warm, any_cut, any_entropy)
 
     def select(self, index: Tensor) -> "RowParams":
         return RowParams(
@@ -98,6 +100,7 @@ class RowParams:
             self.revealed[index],
             self.any_warm,
             self.any_cut,
+            self.any_entropy,
         )
 
     def warm_rows(self) -> Tensor:
@@ -144,7 +147,7 @@ class Scores:
     """What remasking and accept read, one entry per logits row (plain lists of length M).
 
     token: the sampled token (the best one at temperature 0) · confidence: its probability · top: the highest
-    probability · entropy: nats.
+    probability · entropy: nats, of all rows or, if none is remasked by it, of none.
     """
 
     token: list[int]
@@ -162,11 +165,19 @@ def sample(log_probs: Tensor, params: RowParams, purpose: int) -> Tensor:
     return token
 
 
-def score(log_probs: Tensor, params: RowParams, purpose: int = SAMPLE) -> tuple[Tensor, Scores]:
-    """Sampled tokens [M] int64, and everything the rules read about them."""
-    token = sample(log_probs, params, purpose)
-    probs = log_probs.exp()
-    confidence = probs.gather(1, token.unsqueeze(1)).squeeze(1)
-    entropy = torch.special.entr(probs).sum(dim=-1)
-    columns = torch.stack((confidence, probs.amax(dim=-1), entropy)).tolist()
-    return token, Scores(token.tolist(), *columns)
+def score(log_probs: Tensor, params: RowParams, purpose: int = SAMPLE) -> Scores:
+    """Sample a token of each row [M, V], and find everything that the rules read about it."""
+    best, token = log_probs.max(dim=-1)
+    top = confidence = best.exp().tolist()
+    warm = params.warm_rows()
+    if warm.numel():
+        token[warm] = gumbel_argmax(log_probs[warm], params.select(warm).keys(purpose))
+        confidence = log_probs.gather(1, token.unsqueeze(1)).squeeze(1).exp().tolist()
+    entropy = entropies(log_probs) if params.any_entropy else []
+    return Scores(token.tolist(), confidence, top, entropy)
+
+
+def entropies(log_probs: Tensor) -> list[float]:
+    """Of each row of [M, V], in nats."""
+    nats: list[float] = torch.special.entr(log_probs.exp()).sum(dim=-1).tolist()
+    return nats

@@ -15,6 +15,7 @@ from simsd.sampling import (
     RECOVER,
     SAMPLE,
     RowParams,
+    entropies,
     filtered_log_probs,
     gumbel_argmax,
     noise_keys,
@@ -244,21 +245,22 @@ def test_a_token_at_minus_infinity_is_never_kept() -> None:
     probs = filtered_log_probs(logits, rows((1.0, 0, 1.0), (1.0, 3, 0.999), (0.0, 0, 1.0))).exp()
     assert (probs[:, 1] == 0).all()
     assert torch.allclose(probs.sum(dim=1), torch.ones(3))
-    _, scores = score(filtered_log_probs(logits, rows(*[(1.0, 0, 1.0)] * 3)), rows(*[(1.0, 0, 1.0)] * 3))
-    assert all(math.isfinite(entropy) for entropy in scores.entropy)
+    assert all(math.isfinite(nats) for nats in entropies(filtered_log_probs(logits, rows(*[(1.0, 0, 1.0)] * 3))))
 
 
 def test_score_by_hand() -> None:
-    """Greedy rows: the best token, its probability twice, entropy in nats; else the sample and its own probability."""
+    """Greedy rows: the best token, its probability twice; else the sample and its own probability. Entropy in nats."""
     log_probs = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]).log()
-    token, scores = score(log_probs, rows((0, 0, 1), (0, 0, 1), (0, 0, 1)))
-    assert token.tolist() == scores.token == [0, 0, 2]
+    scores = score(log_probs, rows((0, 0, 1), (0, 0, 1), (0, 0, 1)))
+    assert (scores.token, scores.entropy) == ([0, 0, 2], [])
     assert scores.confidence == scores.top == pytest.approx([0.5, 1.0, 0.5])
     by_hand = [1.5 * math.log(2), 0.0, -0.2 * math.log(0.2) - 0.3 * math.log(0.3) - 0.5 * math.log(0.5)]
-    assert scores.entropy == pytest.approx(by_hand, abs=1e-6)
+    assert entropies(log_probs) == pytest.approx(by_hand, abs=1e-6)
+    by_entropy = RowParams.build([(DecodeParams(remasking="entropy"), 0, 0)] * 3, torch.device("cpu"))
+    assert score(log_probs, by_entropy).entropy == entropies(log_probs)
     count = 50
     many, params = log_probs[:1].expand(count, -1), rows(*[(1.0, 0, 1.0)] * count)
-    _, scores = score(many, params)
+    scores = score(many, params)
     assert set(scores.token) == {0, 1, 2}
     assert scores.confidence == pytest.approx([many[0].exp()[t].item() for t in scores.token])
     assert scores.top == pytest.approx([0.5] * count)
