@@ -112,18 +112,24 @@ def _group(members: list[Member], alone: bool, total: int, repeat: int, kv: Tens
 
 
 def plan_attention(
-    kv: list[Tensor], batch: list[tuple[SequenceKV, Rows]], scratch_start: int, repeat: int, padding: int = 0
+    kv: list[Tensor],
+    batch: list[tuple[SequenceKV, Rows]],
+    scratch_start: int,
+    repeat: int,
+    padding: int = 0,
+    one_group: bool = False,
 ) -> PagedAttention:
     """Everything about a forward that does not depend on the layer, built once.
 
     `scratch_start` is the first scratch slot; rows are flat in the order of `batch`, behind them come `padding` rows.
-    `repeat` = H / Hkv.
+    `repeat` = H / Hkv. `one_group`: whatever it costs in padding.
     """
     members = place(batch, scratch_start)
     buckets: dict[int, list[Member]] = {}
     for member in members:
         # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
-        buckets.setdefault(max(16, power_of_two(len(member[2]))), []).append(member)
+        size = 0 if one_group else max(16, power_of_two(len(member[2])))
+        buckets.setdefault(size, []).append(member)
     total = sum(len(rows) for _, rows in batch) + padding
     groups = [_group(bucket, len(buckets) == 1, total, repeat, kv[0]) for bucket in buckets.values()]
     slots = np.concatenate([*(slots for _, _, _, slots in members), np.full(padding, len(kv[0]) - 1)])

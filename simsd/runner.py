@@ -42,7 +42,7 @@ class EagerRunner:
         """Logits [M, V] float32 of the rows that want them, those of each sequence after the other."""
         firsts = list(accumulate((len(rows) for _, rows in batch), initial=0))
         padding = self._padding(firsts[-1])
-        attend = plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding)
+        attend = self._plan(batch, padding)
         tokens = self._ids((rows.token for _, rows in batch), padding)
         positions = self._ids((rows.position for _, rows in batch), padding)
         wants = [first + row for first, (_, rows) in zip(firsts, batch, strict=False) for row in rows.wants]
@@ -52,6 +52,9 @@ class EagerRunner:
     def _padding(self, rows: int) -> int:
         """How many rows come behind those of the batch, which are so many."""
         return 0
+
+    def _plan(self, batch: Batch, padding: int) -> PagedAttention:
+        return plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding)
 
     def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention, wants: Tensor) -> Tensor:
         return self.model.logits(self.model(tokens, positions, attend)[wants])
@@ -98,7 +101,7 @@ class CompiledRunner(EagerRunner):
         batch = [(SequenceKV([], np.zeros(7, np.int64), [0] * 7, 0), rows)] * sequences
         total = 5 * sequences
         padding = self._padding(total)
-        attend = self._indexed(plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding))
+        attend = self._plan(batch, padding)
         ids = torch.zeros(total + padding, dtype=torch.int64)
         launch(ids, ids.clone(), attend, ids.clone())
         return launch
@@ -109,14 +112,16 @@ class CompiledRunner(EagerRunner):
         return -rows % (4 if rows <= 32 else 16)
 
     def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention, wants: Tensor) -> Tensor:
-        group = attend.groups[0]
-        if len(attend.groups) > 1 or not len(wants) or group.bias.shape[2] > self.repeat * MAX_ROWS:
+        large = len(attend.groups) > 1 or attend.groups[0].bias.shape[2] > self.repeat * MAX_ROWS
+        if large or not len(wants):
             return super()._launch(tokens, positions, attend, wants)
-        launch = self._alone if len(group.table) == 1 else self._together
-        return launch(tokens, positions, self._indexed(attend), wants)
+        launch = self._alone if len(attend.groups[0].table) == 1 else self._together
+        return launch(tokens, positions, attend, wants)
 
-    def _indexed(self, attend: PagedAttention) -> PagedAttention:
+    def _plan(self, batch: Batch, padding: int) -> PagedAttention:
         """With indices also where flat rows are S times R, or that would be another graph."""
+        small = all(len(rows) <= MAX_ROWS for _, rows in batch)
+        attend = plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding, one_group=small)
         group = attend.groups[0]
         if group.rows is None:
             group.packed = torch.arange(len(attend.slots))

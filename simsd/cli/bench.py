@@ -63,7 +63,9 @@ def add_parser(subparsers: Any) -> None:
         if name == "speed":
             kind.add_argument("names", nargs="*", metavar="NAME", help="baseline, floor, ... (default: all)")
         if name in ("speed", "all"):
-            kind.add_argument("--compile", action="store_true", help="the floor with torch.compile too: takes minutes")
+            kind.add_argument(
+                "--compile", action="store_true", help="baseline and floor with torch.compile too: minutes more"
+            )
         if name in ("decode", "serve"):
             kind.add_argument("--methods", metavar="A,B", help="some methods, the first is what ratios compare with")
         if name == "decode":
