@@ -59,7 +59,7 @@ protos: $(VENV)/.installed-dev ## Generate simsd_client/v1 from protos/ again
 	$(BIN)/python -m grpc_tools.protoc -Isimsd_client/v1=protos/simsd/v1 \
 		--python_out=. --pyi_out=. --grpc_python_out=. protos/simsd/v1/simsd.proto
 
-bench: ARGS ?= --compile
+bench: ARGS = --compile
 bench: $(VENV)/.installed-bench ## Measure everything on the shipped pair, into docs/results
 	$(BIN)/simsd bench all --results docs/results $(ARGS)
 

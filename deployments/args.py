@@ -31,7 +31,7 @@ class ServeArgs(Settings):
     prefix_cache: bool = Field(True, description="keep the KV of finished prompts for the next ones")
     threads: int = Field(0, ge=0, description="CPU threads of each model's process (0: an equal share of the cores)")
     runner: Literal["eager", "graph", "compile"] = Field(
-        "eager", description="launch of a forward: eager or graph or compile"
+        "eager", description="launch of a forward: eager, graph (static shapes), compile (starts a minute later)"
     )
     tensor_parallel: int = Field(1, ge=1, description="processes, each with a GPU of its own, that share the target")
 

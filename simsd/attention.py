@@ -2,7 +2,7 @@
 
 A forward writes the KV of all its rows first: commits into their sequence's pages, the others into scratch slots. Each
 sequence then attends to one list of slots, its prefix and its rows. Sequences of like row counts share a padded call.
-What a forward needs is put together on the host, by numpy, whose small operations cost a third of torch's.
+What a forward needs is put together on the host, by numpy, whose small operations cost less than torch's.
 """
 
 from dataclasses import dataclass

@@ -67,8 +67,8 @@ class EagerRunner:
 class CompiledRunner(EagerRunner):
     """On a CPU: a graph for one sequence and one for several, each with sizes that vary. What is large runs eagerly.
 
-    Made at once, in about half a minute each. Weights become constants, laid out as oneDNN wants them; it keeps a
-    kernel of a megabyte for each number of rows that it meets, so these are rounded up.
+    Made at once, in about half a minute each. Weights become constants, laid out as oneDNN wants them; it keeps kernels
+    (3 MB for the shipped target) for each number of rows that it meets, so these are rounded up.
     """
 
     def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:

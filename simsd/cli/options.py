@@ -87,7 +87,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: torch's choice)")
     runners = get_args(WorkerConfig.model_fields["runner"].annotation)
-    group.add_argument("--runner", choices=runners, default="eager", help="graph: static shapes, CUDA graphs on a GPU")
+    how = "graph: static shapes, CUDA graphs on a GPU; compile: torch.compile, a minute before the first answer"
+    group.add_argument("--runner", choices=runners, default="eager", help=how)
     group.add_argument("--tensor-parallel", type=int, default=1, metavar="N", help="processes that share the target")
     group.add_argument(
         "--overlap", action="store_true", help="the draft in a process of its own, which drafts ahead; halves --threads"
