@@ -100,7 +100,7 @@ def _group(members: list[Member], alone: bool, total: int, repeat: int, kv: Tens
     longest = max(len(sequence.tokens) for _, sequence, _, _ in members)
     table, bias = (each.to(device) for each in pad_context(members, len(members), size, longest, repeat, kv.dtype))
     group = Group(table, bias)
-    if not alone or size * len(members) != total:
+    if not alone or size * len(members) != sum(counts) or sum(counts) != total:
         first = np.array([first for first, _, _, _ in members])[:, None]
         real = np.arange(size) < np.array(counts)[:, None]
         flat, packed = np.where(real, first + np.arange(size), 0), real.ravel().nonzero()[0]

@@ -6,8 +6,11 @@ from simsd.types import DecodeParams, Verdict, Work, WorkerInfo
 
 
 def only_loop_knows(params: DecodeParams) -> bool:
-    """Whether nobody else can tell what comes after a round: the loop routes, adapts, and sees stop strings."""
-    return params.method == "s2d2" or (params.adaptive and params.needs_draft) or bool(params.stop)
+    """Whether nobody else can tell what comes after a round: the loop routes and adapts.
+
+    It also sees stop strings; behind one a round may follow that is dropped, as behind a client that leaves.
+    """
+    return params.method == "s2d2" or (params.adaptive and params.needs_draft)
 
 
 def tokens_to_draft(params: DecodeParams, left: int, fresh: bool) -> int:

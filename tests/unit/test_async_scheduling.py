@@ -111,6 +111,22 @@ def test_the_same_rounds(block_size: int, method: str, batch: int) -> None:
     assert workers[0].page_use().held == workers[1].page_use().held == 0
 
 
+def test_rounds_follow_until_a_stop_string_shows() -> None:
+    """The text that a stop string ends, and its counts, are those without asynchronous scheduling; batch mates' too."""
+    target, draft = Queueing(pairs.worker("target", 4)), Ahead(pairs.worker("draft", 4))
+    plain = requests(4, METHODS["simsd"])
+    ended = [replace(each, params=replace(each.params, stop=("1", "e"), min_tokens=8)) for each in plain]
+    for asked in ([ended[0]], [*ended[:2], *plain[2:4]]):
+        decode = partial(generate_all, requests=asked)
+        decode(Loop(target, draft, pairs.tokenizer(), LoopConfig(async_scheduling=False)))  # fills the prefix cache
+        want = decode(Loop(target, draft, pairs.tokenizer(), LoopConfig(async_scheduling=False)))
+        assert want[0].finish_reason == "stop"
+        followed = target.followed
+        assert facts(decode(Loop(target, draft, pairs.tokenizer(), LoopConfig()))) == facts(want)
+        assert target.followed > followed
+    assert target.worker.page_use().held == draft.worker.page_use().held == 0
+
+
 async def replaced_by(target: Worker, roles: list[Role], role: Role) -> Any:
     """Another client of the same worker, which has lost all it knew."""
     roles.append(role)

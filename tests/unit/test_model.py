@@ -75,16 +75,17 @@ class Pages:
         self.kv = kv_tensors(config.num_hidden_layers, pages, page_size, rows, heads, head_dim, dtype, "cpu")
         self.scratch = pages * page_size
 
-    def forward(self, batch: dict[str, Rows]) -> dict[str, Tensor]:
+    def forward(self, batch: dict[str, Rows], padding: int = 0, one_group: bool = False) -> dict[str, Tensor]:
         """One forward of all -> logits [rows, V] of each; kept rows are committed."""
         for name in [name for name in batch if name not in self.pool.sequences]:
             self.pool.open(name, 128, [])
         held = {name: self.pool.sequences[name] for name in batch}
         repeat = self.model.config.num_attention_heads // self.model.config.num_key_value_heads
-        attend = plan_attention(self.kv, [(held[n], rows) for n, rows in batch.items()], self.scratch, repeat)
-        tokens = torch.tensor([t for rows in batch.values() for t in rows.token])
-        positions = torch.tensor([p for rows in batch.values() for p in rows.position])
-        logits = self.model.logits(self.model(tokens, positions, attend))
+        members = [(held[n], rows) for n, rows in batch.items()]
+        attend = plan_attention(self.kv, members, self.scratch, repeat, padding, one_group)
+        tokens = torch.tensor([t for rows in batch.values() for t in rows.token] + [0] * padding)
+        positions = torch.tensor([p for rows in batch.values() for p in rows.position] + [0] * padding)
+        logits = self.model.logits(self.model(tokens, positions, attend))[: len(tokens) - padding]
         for name, rows in batch.items():
             self.pool.advance(held[name], rows.token[: rows.kept])
         return dict(zip(batch, logits.split([len(rows) for rows in batch.values()]), strict=True))
@@ -244,6 +245,24 @@ def test_order_of_the_batch_does_not_matter(load: Callable[[str], Models]) -> No
     a, b = forward.forward(batch), backward.forward(dict(reversed(batch.items())))
     for seq in batch:
         close(a[seq], b[seq])
+
+
+@pytest.mark.parametrize("one_group", [False, True])
+def test_padding_behind_the_rows_does_not_show(load: Callable[[str], Models], one_group: bool) -> None:
+    """Any number of rows; among them as many as make the flat rows those of a full group of rows that are not alike."""
+    model, _ = load("grouped-tied")
+    plain = Pages(model)
+    _, batch = mixed_batch(plain)
+    want = plain.forward(batch)
+    total, longest = sum(map(len, batch.values())), max(map(len, batch.values()))
+    for padding in (1, 3, longest * len(batch) - total):
+        padded = Pages(model)
+        mixed_batch(padded)
+        got = padded.forward(batch, padding, one_group)
+        for seq in batch:
+            close(got[seq], want[seq])
+        for kv, other in zip(padded.kv, plain.kv, strict=True):
+            close(kv[: padded.scratch], other[: padded.scratch])
 
 
 @pytest.mark.parametrize("layout", ["denoise", "paired", "branches"])
