@@ -44,9 +44,10 @@ serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it
 test: lint types ## Lint, types, tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
-lint: $(VENV)/.installed-dev ## ruff: rules and format
+lint: $(VENV)/.installed-dev ## ruff: rules and format; import-linter: who may import whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 
 types: $(VENV)/.installed-dev ## mypy on simsd/ and deployments/
 	$(BIN)/mypy

@@ -20,7 +20,7 @@ from deployments.engine import ENGINE_CPUS, EngineServer, make_worker
 from deployments.ingress.server import Ingress
 from deployments.logs import logging_config
 from simsd.config import WorkerConfig
-from simsd.sequence import Role
+from simsd.messages.worker import Role
 
 REPLICA_CPUS = 0.1
 HEALTH_CHECK_S = 1.0

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from simsd.config import SHIPPED, LoopConfig, Settings, WorkerConfig
 from simsd.errors import ConfigError, RequestError
-from simsd.types import DecodeParams, Drafter, Fallback, Layout, Method, Remasking, Routing, RoutingScore
+from simsd.messages.request import DecodeParams, Drafter, Fallback, Layout, Method, Remasking, Routing, RoutingScore
 
 
 class ServeArgs(Settings):

@@ -20,12 +20,12 @@ from deployments.lease import EngineClient, take_lease, take_pair
 from deployments.logs import join_serve, log_end
 from deployments.metrics import Exporter, RequestRecord
 from deployments.tracing import Carrier, LoopTracing, Tracing
-from simsd.checkpoint import resolve_model
 from simsd.errors import SimSDError, WorkerLostError
-from simsd.loop import Loop
-from simsd.sequence import Role
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, PageUse, Request
+from simsd.loop.loop import Loop
+from simsd.messages.request import Output, Request
+from simsd.messages.worker import PageUse, Role
+from simsd.models.files import resolve_model
+from simsd.tokens.tokenizer import Tokenizer
 
 STAYS_S = 5.0
 """Serve has looked after this replica so lately: it is not to stop."""

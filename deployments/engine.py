@@ -22,11 +22,12 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from simsd.config import WorkerConfig
-from simsd.ports import free_port
-from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
+from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.worker import PageUse, WorkerInfo
+from simsd.worker.ports import free_port
 
 if TYPE_CHECKING:  # it comes with torch
-    from simsd.draft import Ahead
+    from simsd.decoding.draft import Ahead
 
 ENGINE_CPUS = 0.4
 """Logical CPUs of an engine; small, so that a whole pair fits where Ray counts two."""
@@ -41,14 +42,14 @@ logger = logging.getLogger(__name__)
 
 def make_worker(config: WorkerConfig) -> Any:
     """The product's worker. Imported here: only engine processes load torch."""
-    from simsd.worker import Worker
+    from simsd.worker.worker import Worker
 
     return Worker(config)
 
 
 def make_leader(config: WorkerConfig, address: str) -> Any:
     """Rank 0 of a tensor-parallel worker; waits for the others at `address`."""
-    from simsd.parallel import LeadingWorker
+    from simsd.worker.tensor_parallel import LeadingWorker
 
     return LeadingWorker(config, address)
 
@@ -57,7 +58,7 @@ class Follower:
     """Another rank of a tensor-parallel engine. Its one call lasts until rank 0 lets go, or is gone."""
 
     def follow(self, config: WorkerConfig, rank: int, address: str) -> None:
-        from simsd.parallel import follow
+        from simsd.worker.tensor_parallel import follow
 
         follow(config, rank, address)
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 
 from simsd.errors import SimSDError
-from simsd.types import Output
+from simsd.messages.request import Output
 
 
 async def gather(

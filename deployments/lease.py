@@ -14,11 +14,11 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.engine import Lent
 from simsd.errors import InternalError, SimSDError, WorkerLostError
-from simsd.sequence import Role
-from simsd.types import PageUse, Proposals, Verdicts, Work, WorkerInfo
+from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.worker import PageUse, Role, WorkerInfo
 
 if TYPE_CHECKING:  # it comes with torch, and never comes here
-    from simsd.draft import Ahead
+    from simsd.decoding.draft import Ahead
 
 RETRY_S = 0.2
 HOLD_S = 10.0

@@ -1,8 +1,8 @@
 """Prometheus metrics of a coordinator, through Ray's: what there is, and how the loop's numbers get there.
 
-The loop counts in plain numbers (`simsd.metrics`); once a second their growth is added to Ray's counters. Histograms
-get one value of each kind for every request that ends. Ray puts `ray_` before every name, `_total` behind a counter's.
-docs/observability.md explains each.
+The loop counts in plain numbers (`simsd.loop.metrics`); once a second their growth is added to Ray's counters.
+Histograms get one value of each kind for every request that ends. Ray puts `ray_` before every name, `_total` behind a
+counter's. docs/observability.md explains each.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from ray.serve.metrics import Counter, Gauge, Histogram
 
 from deployments.ingress.errors import to_api_error
-from simsd.loop import Loop
-from simsd.metrics import LoopMetrics, by_step
-from simsd.sequence import Role
-from simsd.types import Output, PageUse, Request, Stats
+from simsd.loop.loop import Loop
+from simsd.loop.metrics import LoopMetrics, by_step
+from simsd.messages.request import Output, Request, Stats
+from simsd.messages.worker import PageUse, Role
 
 logger = logging.getLogger(__name__)
 

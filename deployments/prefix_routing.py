@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from ray.serve._private.request_router import PowerOfTwoChoicesRequestRouter
 from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
-from simsd.types import Request
+from simsd.messages.request import Request
 
 PAGE_TOKENS = 16
 """How finely prompts are told apart; a worker's page, by default."""

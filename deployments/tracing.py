@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deployments.metrics import RequestRecord
 from simsd.errors import ConfigError
-from simsd.types import Verdicts
+from simsd.messages.round import Verdicts
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -168,5 +168,5 @@ class LoopTracing:
             self._tracing.end(span, now)
 
     def _call(self, name: str, parent: "Span", began: float, ended: float, forwards: int, rows: int) -> None:
-        attributes = {"simsd.forwards": forwards, "simsd.rows": rows}
+        attributes = {"simsd.forwards": forwards, "simsd.verification.rows": rows}
         self._tracing.end(self._tracing.start(name, parent, began, **attributes), ended)

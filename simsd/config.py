@@ -33,7 +33,7 @@ class WorkerConfig(Settings):
     `kv_tokens` is the size of the page pool in tokens; `page_size` in tokens, a multiple of the block size (0: the
     block size, at least 16). `threads` are torch's CPU threads (0: leave torch's own choice). `max_rows` bounds one
     forward. `tensor_parallel` processes share the model, each with its part of the heads. `runner`: how forwards are
-    launched (simsd/runner.py).
+    launched (simsd/forward/runner.py).
     """
 
     role: Literal["draft", "target"]

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from simsd.decoding.sampling import SAMPLE, RowParams, filtered_log_probs, uniform
+from simsd.messages.request import DecodeParams
 from simsd.models.sdar import SDARForCausalLM
-from simsd.sampling import SAMPLE, RowParams, filtered_log_probs, uniform
-from simsd.types import DecodeParams
 
 TIE = 1e-4
 

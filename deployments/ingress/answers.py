@@ -36,7 +36,7 @@ from deployments.ingress.schemas import CompletionRequest, Sampling, StreamOptio
 from deployments.ingress.service import Service
 from deployments.ingress.tokens import TextLogprobWriter, Tokens
 from simsd.errors import InternalError
-from simsd.types import FinishReason, Output, Request, RoundEvent, Stats
+from simsd.messages.request import FinishReason, Output, Request, RoundEvent, Stats
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from deployments.ingress.messages import (
 from deployments.ingress.schemas import ChatRequest
 from deployments.ingress.service import ANYONE, Caller, Service
 from simsd.errors import RequestError
-from simsd.types import Request
+from simsd.messages.request import Request
 from simsd_client.v1 import simsd_pb2
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from deployments.ingress.errors import BodyTooLargeError, from_validation
 from deployments.ingress.schemas import Body, ChatRequest, CompletionRequest, TokenizeRequest
 from simsd.errors import RequestError
-from simsd.types import Output, RoundEvent, Stats, TokenLogprob
+from simsd.messages.request import Output, RoundEvent, Stats, TokenLogprob
 from simsd_client.v1 import simsd_pb2
 
 INPUTS = ("prompt", "prompt_token_ids", "messages")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from simsd.types import FinishReason, RevealKind, Stats
+from simsd.messages.request import FinishReason, RevealKind, Stats
 
 
 class PromptTokensDetails(BaseModel):

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from simsd.errors import RequestError
-from simsd.types import (
+from simsd.messages.request import (
     MAX_BIAS,
     MAX_LOGPROBS,
     Drafter,

@@ -15,10 +15,10 @@ from deployments.ingress.http import build_http
 from deployments.ingress.service import Service
 from deployments.logs import join_serve
 from deployments.tracing import TraceRequests, Tracing
-from simsd.checkpoint import resolve_model
 from simsd.errors import SimSDError
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request
+from simsd.messages.request import Output, Request
+from simsd.models.files import resolve_model
+from simsd.tokens.tokenizer import Tokenizer
 
 
 class Coordinators:

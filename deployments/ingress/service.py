@@ -21,8 +21,8 @@ from deployments.ingress.schemas import (
     TokenizeRequest,
 )
 from simsd.errors import RequestError
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Output, Request
+from simsd.messages.request import DecodeParams, Output, Request
+from simsd.tokens.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Backend(Protocol):
     """Who answers: the coordinators, or a stand-in in tests."""
 
     def generate(self, request: Request) -> AsyncGenerator[Output, None]:
-        """Raises what `simsd.loop.Loop.generate` raises, and `CoordinatorLostError`; closing frees what it holds."""
+        """Raises what `Loop.generate` raises, and `CoordinatorLostError`; closing frees what it holds."""
 
     async def load(self) -> tuple[int, int]:
         """(running, waiting) requests."""

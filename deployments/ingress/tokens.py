@@ -3,8 +3,8 @@
 import codecs
 
 from deployments.ingress.replies import ChatLogprob, ChatLogprobs, Drafted, Reveal, Round, TextLogprobs, TopLogprob
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, RoundEvent, TokenLogprob
+from simsd.messages.request import Output, RoundEvent, TokenLogprob
+from simsd.tokens.tokenizer import Tokenizer
 
 LOWEST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON has no number for; OpenAI's."""

@@ -15,8 +15,8 @@ from simsd.config import SHIPPED, WorkerConfig
 from simsd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from simsd.bench.pair import PairSpec
     from simsd.eval.datasets import Item
+    from simsd_bench.measure.pair import PairSpec
 
 EPILOG = """examples:
   simsd bench all --results docs/results          everything; with --quick, a few prompts only
@@ -111,7 +111,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simsd.bench.results import document, finish, save
+    from simsd_bench.report.results import document, finish, save
 
     kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "speed", "serve"]
     if args.what == "all" and (not args.results or args.json):
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _spec(args: argparse.Namespace) -> "PairSpec":
-    from simsd.bench.pair import PairSpec
+    from simsd_bench.measure.pair import PairSpec
 
     shapes = tuple(args.random_weights.split(",")) if args.random_weights else None
     if shapes is not None and len(shapes) != 2:
@@ -152,7 +152,7 @@ def _spec(args: argparse.Namespace) -> "PairSpec":
 
 
 def _asked(args: argparse.Namespace, kind: str) -> "list[Item]":
-    from simsd.bench.prompts import family_items, file_items
+    from simsd_bench.measure.prompts import family_items, file_items
 
     n = args.n if args.n is not None else FULL[kind]
     if n < 1:
@@ -172,8 +172,8 @@ def _describe(asked: "list[Item]") -> str:
 
 
 def _decode(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd.bench import decode
-    from simsd.bench.methods import METHODS
+    from simsd_bench.measure import decode
+    from simsd_bench.measure.methods import METHODS
 
     names = _names("--methods", getattr(args, "methods", None), METHODS, METHODS)
     batches = _integers("--batches", getattr(args, "batches", "1"))
@@ -181,20 +181,20 @@ def _decode(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", not
 
 
 def _ablate(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd.bench import ablate
+    from simsd_bench.measure import ablate
 
     names = _names("ablate", ",".join(getattr(args, "names", ())) or None, ablate.ABLATIONS, ablate.ABLATIONS)
     return ablate.run(spec, asked, _block_sizes(args), names, _protocol(args, spec), note)
 
 
 def _approx(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd.bench import approx
+    from simsd_bench.measure import approx
 
     return approx.run(spec, asked, _block_sizes(args), note)
 
 
 def _serve(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd.bench import serve
+    from simsd_bench.measure import serve
 
     names = _names("--methods", getattr(args, "methods", None), serve.HTTP_METHODS, serve.DEFAULT_METHODS)
     levels = _integers("--concurrency", args.concurrency or (QUICK_CONCURRENCY if args.quick else CONCURRENCY))
@@ -203,9 +203,9 @@ def _serve(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note
 
 
 def _speed(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd.bench import speed
-    from simsd.bench.rounds import QUICK as QUICK_SIZES
-    from simsd.bench.rounds import Sizes
+    from simsd_bench.measure import speed
+    from simsd_bench.measure.rounds import QUICK as QUICK_SIZES
+    from simsd_bench.measure.rounds import Sizes
 
     given = ",".join(getattr(args, "names", ())) or None
     names = _names("speed", given, speed.MEASUREMENTS, speed.MEASUREMENTS)
@@ -217,7 +217,7 @@ MEASURE = {"decode": _decode, "ablate": _ablate, "approx": _approx, "speed": _sp
 
 
 def _protocol(args: argparse.Namespace, spec: "PairSpec") -> Any:
-    from simsd.bench.methods import Protocol
+    from simsd_bench.measure.methods import Protocol
 
     # Without trained weights nothing ends an answer, but for chance.
     name = "latency" if spec.random_weights else args.protocol

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from simsd.cli.options import add_decode_options, add_model_options, decode_options, load_loop
 from simsd.errors import RequestError, SimSDError
-from simsd.types import DecodeParams, Request
+from simsd.messages.request import DecodeParams, Request
 
 if TYPE_CHECKING:
-    from simsd.loop import Loop
+    from simsd.loop.loop import Loop
 
 EPILOG = """A line is a turn; an empty one is left out. /clear forgets the conversation, /exit (or Ctrl-D) ends it,
 Ctrl-C ends an answer. Lines may come from a pipe, too.

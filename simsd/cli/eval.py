@@ -12,12 +12,12 @@ from simsd.cli.options import add_decode_options, add_model_options, decode_opti
 from simsd.cli.report import table, total
 from simsd.errors import RequestError
 from simsd.eval.families import FAMILIES
-from simsd.types import DecodeParams, Request, Stats
+from simsd.messages.request import DecodeParams, Request, Stats
 
 if TYPE_CHECKING:
     from simsd.eval.datasets import Item
     from simsd.eval.score import FamilyScore
-    from simsd.loop import Loop
+    from simsd.loop.loop import Loop
 
 DESCRIPTION = """Ask questions and grade the answers: of the four families that the shipped pair was taught,
 or with --data of public data sets.
@@ -171,8 +171,8 @@ def _answer(
     """(text, stats) of each request; those that --out has already are not asked again."""
     from tqdm import tqdm
 
-    from simsd.engine import generate_all
     from simsd.eval.answer_log import AnswerLog
+    from simsd.in_process import generate_all
 
     names = ("target", "draft", "dtype", "split", "question_seed", "shots", "max_tokens")
     settings = {name: getattr(args, name) for name in names} | {"block_size": loop.target.info.block_size}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from simsd.cli.options import add_decode_options, add_model_options, decode_options, load_loop
 from simsd.errors import RequestError
-from simsd.types import DecodeParams, Request, Stats
+from simsd.messages.request import DecodeParams, Request, Stats
 
 if TYPE_CHECKING:
     from simsd.cli.prompts import Prompt
-    from simsd.engine import Completion
-    from simsd.loop import Loop
+    from simsd.in_process import Completion
+    from simsd.loop.loop import Loop
 
 DESCRIPTION = """Answer one prompt, or all prompts of a file, in this process.
 
@@ -124,7 +124,7 @@ def _answer_all(loop: "Loop", shown: list[str], requests: list[Request], as_json
     """Print the answers in the order of the prompts, each as soon as those before it are done."""
     from tqdm import tqdm
 
-    from simsd.engine import generate_all
+    from simsd.in_process import generate_all
 
     done: dict[int, Completion] = {}
     printed = 0

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from simsd.checkpoint import resolve_model
 from simsd.config import SHIPPED
 from simsd.models.config import load_model_config
+from simsd.models.files import resolve_model
 
 EPILOG = """examples:
   simsd models

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from simsd.config import SHIPPED, LoopConfig, WorkerConfig
-from simsd.types import DecodeParams
+from simsd.messages.request import DecodeParams
 
 if TYPE_CHECKING:
-    from simsd.loop import Loop
+    from simsd.loop.loop import Loop
 
 DECODE_HELP = {
     "method": "how blocks are decoded",
@@ -107,6 +107,6 @@ def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
     draft = WorkerConfig(role="draft", model=args.draft, **shared) if needs_draft else None
     config = LoopConfig(max_running=args.batch)
 
-    from simsd.engine import build_local  # imports torch, which the checks above can do without
+    from simsd.in_process import build_local  # imports torch, which the checks above can do without
 
     return build_local(target, draft, config, overlap)

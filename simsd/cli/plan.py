@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from simsd.capacity import GPUS, Load, Memory, Pair, Plan, Roofline, Speculation, plan
-from simsd.checkpoint import resolve_model
 from simsd.errors import ConfigError
 from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.files import resolve_model
+from simsd.planning.capacity import GPUS, Load, Memory, Pair, Plan, Roofline, Speculation, plan
 
 EPILOG = """examples:
   simsd plan --rate 5
@@ -134,7 +134,7 @@ def _roofline(args: argparse.Namespace, shape: ModelConfig, gpu_name: str) -> Ro
 
 def _shape(name: str, role: str) -> ModelConfig:
     """By a shape's name, or from a checkpoint's config.json."""
-    from simsd.bench.pair import COMMON, SHAPES
+    from simsd_bench.measure.pair import COMMON, SHAPES
 
     if name not in SHAPES:
         return load_model_config(resolve_model(name, role), name)
@@ -163,9 +163,9 @@ def table(found: Plan, memory: Memory, reserved: int) -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from simsd.bench.capacity import check, markdown
-    from simsd.bench.pair import PairSpec
-    from simsd.types import DecodeParams
+    from simsd.messages.request import DecodeParams
+    from simsd_bench.measure.capacity import check, markdown
+    from simsd_bench.measure.pair import PairSpec
 
     clients = _clients(args.clients)
     params = DecodeParams(max_tokens=64, ignore_eos=True, gamma=args.gamma, draft_steps=args.draft_steps or 1)

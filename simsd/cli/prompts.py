@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from simsd.errors import RequestError
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams
+from simsd.messages.request import DecodeParams
+from simsd.tokens.tokenizer import Tokenizer
 
 TEXT_KEYS = ("prompt", "messages")
 FIELDS = tuple(field.name for field in dataclasses.fields(DecodeParams))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from simsd.types import Stats
+from simsd.messages.request import Stats
 
 SUMMED = (
     "prompt_tokens",

@@ -10,8 +10,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from deployments.args import ServeArgs
-from simsd.checks import check_startup
 from simsd.errors import ConfigError
+from simsd.models.description import check_startup
 
 if TYPE_CHECKING:
     from deployments.serve_config import ServeConfig

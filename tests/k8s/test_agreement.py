@@ -12,7 +12,7 @@ from deployments.ingress.environment import KEYS_FILE
 from deployments.local import ENVIRONMENT, GRPC_SERVICES
 from deployments.serve_config import ServeConfig, read_serve_config
 from simsd import __version__
-from simsd.checkpoint import FILES
+from simsd.models.files import FILES
 from tests.k8s.manifests import (
     K8S,
     OVERLAYS,

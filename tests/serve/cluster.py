@@ -13,7 +13,7 @@ from ray import serve
 from deployments.coordinator import EngineState
 from deployments.local import APP_NAME
 from deployments.processes import descendants
-from simsd.sequence import Role
+from simsd.messages.worker import Role
 
 
 def engines(app: str = APP_NAME) -> dict[Role, EngineState]:

@@ -18,7 +18,7 @@ import httpx
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from simsd.ports import free_port
+from simsd.worker.ports import free_port
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
 STDERR = "stderr.txt"

@@ -11,10 +11,10 @@ import openai
 import pytest
 
 from deployments.args import ServeArgs
-from simsd.checkpoint import resolve_model
 from simsd.config import SHIPPED
-from simsd.ports import free_port
-from simsd.tokenizer import Tokenizer
+from simsd.models.files import resolve_model
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.ports import free_port
 from tests.serve.command import Command, running
 
 TIMEOUT_S = 60.0

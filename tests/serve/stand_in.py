@@ -15,10 +15,11 @@ from deployments.gather import gather
 from deployments.ingress.http import build_http
 from deployments.ingress.service import Backend, Service
 from simsd.config import LoopConfig
-from simsd.loop import Loop
-from simsd.text import TextStream
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Report, Request, RoundEvent, Stats, TokenLogprob, WorkerInfo
+from simsd.loop.loop import Loop
+from simsd.messages.request import Output, Report, Request, RoundEvent, Stats, TokenLogprob
+from simsd.messages.worker import WorkerInfo
+from simsd.tokens.text import TextStream
+from simsd.tokens.tokenizer import Tokenizer
 
 CONTEXT_TOKENS = 2048
 BLOCK_SIZE = 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simsd.tokenizer import Tokenizer
+from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.cluster import pids_of
 from tests.serve.conftest import Server
 

@@ -67,7 +67,7 @@ def test_model_name() -> None:
 def test_front_ends_import_no_torch(repository: Path) -> None:
     code = (
         "import sys, deployments.app, deployments.ingress.server, deployments.coordinator, simsd.cli.serve;"
-        "from simsd.tokenizer import Tokenizer; from simsd.checkpoint import resolve_model;"
+        "from simsd.tokens.tokenizer import Tokenizer; from simsd.models.files import resolve_model;"
         "Tokenizer.load(resolve_model('shipped', 'target')).encode('a');"
         "sys.exit('torch' in sys.modules)"
     )

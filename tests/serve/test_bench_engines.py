@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from simsd.bench.engines import LINES, METHODS
+from simsd_bench.measure.engines import LINES, METHODS
 
 
 def test_engines_beside_one_process(tmp_path: Path) -> None:

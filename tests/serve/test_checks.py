@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from simsd.checkpoint import resolve_model
-from simsd.checks import check_startup
 from simsd.config import SHIPPED, WorkerConfig
 from simsd.errors import CheckpointError, ConfigError, PairMismatchError, SimSDError
+from simsd.models.description import check_startup
+from simsd.models.files import resolve_model
 
 
 def copy(tmp_path: Path, **changes: Any) -> Path:

@@ -15,7 +15,7 @@ from ray import serve
 from deployments.lease import take_lease
 from deployments.local import APP_NAME
 from simsd.errors import WorkerLostError
-from simsd.sequence import Role
+from simsd.messages.worker import Role
 from tests.serve.cluster import alive, engines, kill, pids_of, wait_until
 from tests.serve.conftest import Server
 

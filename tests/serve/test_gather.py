@@ -8,7 +8,7 @@ import pytest
 
 from deployments.gather import gather
 from simsd.errors import InternalError
-from simsd.types import Output, RoundEvent, Stats, TokenLogprob
+from simsd.messages.request import Output, RoundEvent, Stats, TokenLogprob
 
 SIZES = (4, 4, 0, 3, 4, 1)
 

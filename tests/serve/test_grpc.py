@@ -18,8 +18,8 @@ from deployments.ingress.environment import IGNORE_UNKNOWN_FIELDS, KEYS
 from deployments.ingress.grpc import MAX_MESSAGE_BYTES, SERVICE, GrpcMethods
 from deployments.ingress.service import Service
 from simsd.errors import ContextLengthError, QueueFullError, WorkerLostError
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request, RoundEvent, Stats, TokenLogprob
+from simsd.messages.request import Output, Request, RoundEvent, Stats, TokenLogprob
+from simsd.tokens.tokenizer import Tokenizer
 from simsd_client import AsyncSimSDClient, CallError
 from simsd_client.v1 import simsd_pb2
 from tests.serve.grpc_calls import malformed, seeds, serving

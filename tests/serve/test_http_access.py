@@ -11,7 +11,7 @@ import pytest
 from deployments.ingress.environment import ApiKeys, ignores_unknown_fields
 from simsd import __version__
 from simsd.errors import ConfigError
-from simsd.tokenizer import Tokenizer
+from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.stand_in import CONTEXT_TOKENS, Reciter, build_app, client_of
 
 CHAT = "/v1/chat/completions"

@@ -10,8 +10,8 @@ import pytest
 
 from deployments.args import ServeArgs
 from simsd.errors import ContextLengthError, QueueFullError, WorkerLostError
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request, Stats
+from simsd.messages.request import Output, Request, Stats
+from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.stand_in import CONTEXT_TOKENS, MAX_BODY_BYTES, build_app, client_of
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

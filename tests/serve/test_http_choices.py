@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from simsd.errors import QueueFullError
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request
+from simsd.messages.request import Output, Request
+from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.stand_in import BLOCK_SIZE, SPEECH, Reciter, build_app, client_of
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

@@ -16,8 +16,8 @@ from deployments.ingress.errors import CoordinatorLostError
 from deployments.ingress.grpc import GrpcMethods
 from deployments.ingress.service import Service
 from simsd.errors import ConfigError
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request
+from simsd.messages.request import Output, Request
+from simsd.tokens.tokenizer import Tokenizer
 from simsd_client import AsyncSimSDClient, CallError
 from tests.serve.grpc_calls import serving
 from tests.serve.stand_in import BLOCK_SIZE, CONTEXT_TOKENS, SPEECH, Gathering, Reciter, build_app, client_of

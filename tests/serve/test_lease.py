@@ -10,7 +10,7 @@ from ray.exceptions import RayActorError
 from deployments import lease
 from deployments.lease import take_lease, take_pair
 from simsd.errors import WorkerLostError
-from simsd.sequence import Role
+from simsd.messages.worker import Role
 
 
 class Engine:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from benchmarks.scaling import measure
+from simsd_bench.cluster.scaling import measure
 
 
 @pytest.mark.skipif("SIMSD_TEST_SCALING" not in os.environ, reason="takes minutes; set SIMSD_TEST_SCALING=1")

@@ -19,8 +19,9 @@ from deployments.logs import logging_config
 from deployments.metrics import COUNTERS, GAUGES, HISTOGRAMS, RequestRecord, samples
 from deployments.tracing import LoopTracing, Tracing
 from simsd.errors import ConfigError, ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
-from simsd.metrics import LoopMetrics
-from simsd.types import DecodeParams, Output, Request, Stats, Verdict, Verdicts
+from simsd.loop.metrics import LoopMetrics
+from simsd.messages.request import DecodeParams, Output, Request, Stats
+from simsd.messages.round import Verdict, Verdicts
 from tests.serve.cluster import wait_until
 from tests.serve.command import Command
 

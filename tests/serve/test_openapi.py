@@ -12,7 +12,7 @@ from schemathesis import Case, GenerationMode, Response
 from schemathesis.checks import CHECKS
 
 from deployments.ingress.replies import ChatChunk, CompletionChunk, ErrorBody
-from simsd.tokenizer import Tokenizer
+from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.stand_in import Reciter, build_app
 
 CASES = int(os.environ.get("SIMSD_API_CASES", "300"))

@@ -14,9 +14,9 @@ from selenium.webdriver.common.keys import Keys
 
 from deployments.ingress.page import FILES
 from simsd.errors import QueueFullError, WorkerLostError
-from simsd.ports import free_port
-from simsd.tokenizer import Tokenizer
-from simsd.types import Output, Request, RoundEvent, Stats
+from simsd.messages.request import Output, Request, RoundEvent, Stats
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.ports import free_port
 from tests.serve.browser import NARROW, WATCH, WIDE, Page, browser
 from tests.serve.conftest import TIMEOUT_S, Server
 from tests.serve.stand_in import BLOCK_SIZE as BLOCK

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 from deployments.processes import descendants
-from simsd.checkpoint import resolve_model
-from simsd.ports import free_port
+from simsd.models.files import resolve_model
+from simsd.worker.ports import free_port
 from simsd_client import SimSDClient
 from tests.serve.cluster import alive, pids_of, wait_until
 from tests.serve.command import SIMSD, Command, started

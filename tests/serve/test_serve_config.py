@@ -11,7 +11,7 @@ import pytest
 from deployments.processes import descendants
 from deployments.serve_config import parse_serve_config
 from simsd.errors import ConfigError
-from simsd.ports import free_port
+from simsd.worker.ports import free_port
 from simsd_client import SimSDClient
 from tests.serve.cluster import alive
 from tests.serve.command import started

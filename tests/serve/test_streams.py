@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from simsd.eval.families import FAMILIES
-from simsd.tokenizer import Tokenizer
-from simsd.types import Drafter, Fallback, Layout, Remasking, Routing, RoutingScore
+from simsd.messages.request import Drafter, Fallback, Layout, Remasking, Routing, RoutingScore
+from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.cluster import wait_until
 from tests.serve.conftest import TIMEOUT_S, Server
 from tests.serve.test_failures import FREED_WITHIN_S, held

@@ -15,8 +15,8 @@ from ray import serve
 from safetensors.torch import load_file, save_file
 
 from deployments.app import build_app
-from simsd.checkpoint import resolve_model
 from simsd.config import SHIPPED
+from simsd.models.files import resolve_model
 from tests.serve.cluster import alive, engines, keep_asking, pids_of, wait_until
 from tests.serve.conftest import Server
 

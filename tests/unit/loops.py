@@ -8,12 +8,13 @@ from random import Random
 from typing import Any
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.engine import Completion, LocalClient, generate_all
-from simsd.loop import Loop, Replace
-from simsd.sequence import Role
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Proposals, Request, Verdicts, Work
-from simsd.worker import Worker
+from simsd.in_process import Completion, LocalClient, generate_all
+from simsd.loop.loop import Loop, Replace
+from simsd.messages.request import DecodeParams, Request
+from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.worker import Role
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.worker import Worker
 from tests.unit.checkpoints import Shape, write_checkpoint
 from tests.unit.toy_tokenizer import MASK_ID
 

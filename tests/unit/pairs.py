@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from simsd.checkpoint import resolve_model
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.engine import Completion, LocalClient, generate_all
 from simsd.eval.families import FAMILIES, Question
-from simsd.loop import Loop
+from simsd.in_process import Completion, LocalClient, generate_all
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Request
+from simsd.models.files import resolve_model
 from simsd.models.registry import load_model
 from simsd.models.sdar import SDARForCausalLM
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Request
-from simsd.worker import Worker
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.worker import Worker
 
 
 @cache

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.engine import LocalClient
-from simsd.loop import Loop
-from simsd.overlap import DraftProcess
-from simsd.types import DecodeParams, Report, Request
-from simsd.worker import Worker
+from simsd.in_process import LocalClient
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Report, Request
+from simsd.worker.draft_process import DraftProcess
+from simsd.worker.worker import Worker
 from tests.unit.pairs import chat, heldout, random_draft, tokenizer
 
 Params = dict[str, Any]

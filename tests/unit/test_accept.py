@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from simsd.accept import Slots, add_bonus, denoise_step, judge_draft, rejection, walk
-from simsd.draft import propose_tokens
-from simsd.judge import judge
-from simsd.kv_cache import SequenceKV
-from simsd.sampling import RowParams, Scores
-from simsd.tasks import Task
-from simsd.types import DecodeParams, Method, Proposal, Remasking, Verdict, Work
+from simsd.decoding.accept import Slots, add_bonus, denoise_step, judge_draft, rejection, walk
+from simsd.decoding.draft import propose_tokens
+from simsd.decoding.sampling import RowParams, Scores
+from simsd.decoding.tasks import Task
+from simsd.decoding.verdicts import judge
+from simsd.forward.pages import SequenceKV
+from simsd.messages.request import DecodeParams, Method, Remasking
+from simsd.messages.round import Proposal, Verdict, Work
 
 UNLIKELY = 1e-3
 MASK_ID = 3

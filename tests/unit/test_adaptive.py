@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from simsd.adaptive import Adaptive, Choice, Costs, Line
-from simsd.types import DecodeParams, Verdict, Verdicts
+from simsd.loop.adaptive import Adaptive, Choice, Costs, Line
+from simsd.messages.request import DecodeParams
+from simsd.messages.round import Verdict, Verdicts
 from tests.unit import pairs
 
 B = 4

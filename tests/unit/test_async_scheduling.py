@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import pytest
 
 from simsd.config import LoopConfig
-from simsd.engine import Completion, LocalClient, collect, generate_all
 from simsd.errors import WorkerLostError
-from simsd.loop import Loop
-from simsd.parallel import LeadingWorker
-from simsd.sequence import Role
-from simsd.types import DecodeParams, Proposals, Report, Request, Verdicts, Work
-from simsd.worker import Worker
+from simsd.in_process import Completion, LocalClient, collect, generate_all
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Report, Request
+from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.worker import Role
+from simsd.worker.tensor_parallel import LeadingWorker
+from simsd.worker.worker import Worker
 from tests.unit import pairs
 from tests.unit.loops import settled
 from tests.unit.test_draft_ahead import Ahead

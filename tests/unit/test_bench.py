@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from simsd.bench import ablate, serve
-from simsd.bench.decode import Result, Sample, Setting, measure, untimed_s
-from simsd.bench.methods import METHODS, Protocol, methods
-from simsd.bench.pair import PairSpec
-from simsd.bench.paper import document as paper_document
-from simsd.bench.prompts import family_items, file_items
-from simsd.bench.results import document, finish, save
-from simsd.bench.trends import trends
 from simsd.cli import main as cli
-from simsd.engine import Completion, LocalClient
 from simsd.errors import ConfigError, RequestError
-from simsd.loop import Loop
+from simsd.in_process import Completion, LocalClient
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Stats
 from simsd.models.registry import build_model
-from simsd.types import DecodeParams, Stats
+from simsd_bench.measure import ablate, serve
+from simsd_bench.measure.decode import Result, Sample, Setting, measure, untimed_s
+from simsd_bench.measure.methods import METHODS, Protocol, methods
+from simsd_bench.measure.pair import PairSpec
+from simsd_bench.measure.prompts import family_items, file_items
+from simsd_bench.report.paper import document as paper_document
+from simsd_bench.report.results import document, finish, save
+from simsd_bench.report.trends import trends
 
 TINY = PairSpec(device="cpu", random_weights=("tiny", "tiny"))
 SHORT = Protocol("latency", max_tokens=12, warm_up=1)
@@ -145,8 +145,8 @@ def test_synthetic_acceptance_is_greedy(items: list[Any]) -> None:
 
 def test_shapes_are_those_of_the_checkpoints() -> None:
     """Weights of the public models, counted without making them; the paper's names say how many billions."""
-    from simsd.bench.pair import COMMON, SHAPES
     from simsd.models.config import ModelConfig
+    from simsd_bench.measure.pair import COMMON, SHAPES
 
     for name, billions in (("sdar-1.7b", 1.7), ("sdar-4b", 4.0), ("sdar-8b", 8.2)):
         facts = {k: v for k, v in (COMMON | SHAPES[name]).items() if k not in ("architectures", "eos_token_id")}

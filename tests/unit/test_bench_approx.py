@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from simsd.bench.approx import Step, compare, drafted_path, steps_of, summary, wrong_steps
-from simsd.bench.pair import PairSpec
-from simsd.bench.prompts import family_items
-from simsd.worker import Worker
+from simsd.worker.worker import Worker
+from simsd_bench.measure.approx import Step, compare, drafted_path, steps_of, summary, wrong_steps
+from simsd_bench.measure.pair import PairSpec
+from simsd_bench.measure.prompts import family_items
 from tests import oracle
 from tests.unit.checkpoints import Shape, write_checkpoint
 from tests.unit.toy_tokenizer import MASK_ID

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from simsd.bench import serve
-from simsd.bench.methods import Protocol, methods
-from simsd.bench.pair import PairSpec
-from simsd.bench.prompts import family_items
 from simsd.errors import ConfigError
+from simsd_bench.measure import serve
+from simsd_bench.measure.methods import Protocol, methods
+from simsd_bench.measure.pair import PairSpec
+from simsd_bench.measure.prompts import family_items
 
 TINY = PairSpec(device="cpu", random_weights=("tiny", "tiny"))
 B = 4

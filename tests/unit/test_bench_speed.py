@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from simsd.bench import floor, speed
-from simsd.bench.floor import Products, layers
-from simsd.bench.methods import Protocol, methods
-from simsd.bench.pair import PairSpec
-from simsd.bench.plain import PlainLoop, qwen3
-from simsd.bench.prompts import family_items
-from simsd.bench.ratios import ratio, spread
-from simsd.bench.results import finish, save
-from simsd.bench.rounds import QUICK, Forward, Window, decode_together, prompts_of, workers
-from simsd.bench.speed_tables import asked, document, marked
 from simsd.cli import main as cli
-from simsd.engine import generate_all
 from simsd.errors import InternalError
-from simsd.types import DecodeParams, Request
+from simsd.in_process import generate_all
+from simsd.messages.request import DecodeParams, Request
+from simsd_bench.measure import floor, speed
+from simsd_bench.measure.floor import Products, layers
+from simsd_bench.measure.methods import Protocol, methods
+from simsd_bench.measure.pair import PairSpec
+from simsd_bench.measure.plain import PlainLoop, qwen3
+from simsd_bench.measure.prompts import family_items
+from simsd_bench.measure.ratios import ratio, spread
+from simsd_bench.measure.rounds import QUICK, Forward, Window, decode_together, prompts_of, workers
+from simsd_bench.report.results import finish, save
+from simsd_bench.report.speed_tables import asked, document, marked
 
 TINY = PairSpec(device="cpu", random_weights=("tiny", "tiny"))
 SIZES = replace(QUICK, tokens=8, contexts=(32, 64))

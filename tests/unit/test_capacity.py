@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsd.capacity import GPUS, Fitted, Gpu, Load, Memory, Pair, Roofline, Speculation, plan
 from simsd.cli.main import main
 from simsd.errors import ConfigError
 from simsd.models.config import ModelConfig
+from simsd.planning.capacity import GPUS, Fitted, Gpu, Load, Memory, Pair, Roofline, Speculation, plan
 
 MODEL = ModelConfig(
     architecture="SDARForCausalLM",

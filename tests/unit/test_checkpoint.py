@@ -6,9 +6,9 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from simsd import checkpoint
-from simsd.checkpoint import resolve_model
 from simsd.errors import CheckpointError
+from simsd.models import files as checkpoint
+from simsd.models.files import resolve_model
 
 
 def test_a_directory_is_itself(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from simsd.checkpoint import resolve_model
 from simsd.cli import main as cli
 from simsd.cli import options
 from simsd.cli.report import table, total
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Stats
+from simsd.messages.request import DecodeParams, Stats
+from simsd.models.files import resolve_model
+from simsd.tokens.tokenizer import Tokenizer
 
 RESULT_KEYS = (
     "prompt text token_ids finish_reason prompt_tokens completion_tokens rounds target_forwards draft_forwards drafted "

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from simsd.accept import Slots
-from simsd.draft import DraftState, draft_step, pick, propose_tokens
-from simsd.kv_cache import SequenceKV
-from simsd.sampling import RowParams, Scores
-from simsd.tasks import Task
-from simsd.types import DecodeParams, Proposal, Work
+from simsd.decoding.accept import Slots
+from simsd.decoding.draft import DraftState, draft_step, pick, propose_tokens
+from simsd.decoding.sampling import RowParams, Scores
+from simsd.decoding.tasks import Task
+from simsd.forward.pages import SequenceKV
+from simsd.messages.request import DecodeParams
+from simsd.messages.round import Proposal, Work
 
 MASK_ID = 3
 

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.engine import LocalClient, generate_all
-from simsd.loop import Loop
-from simsd.types import DecodeParams, Proposals, Request, Work
-from simsd.worker import Worker
+from simsd.in_process import LocalClient, generate_all
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Request
+from simsd.messages.round import Proposals, Work
+from simsd.worker.worker import Worker
 from tests.unit import pairs
 
 COUNT = 12

@@ -4,12 +4,13 @@ import dataclasses
 
 import pytest
 
-from simsd.engine import LocalClient
 from simsd.errors import ContextLengthError, RequestError
-from simsd.loop import Loop
-from simsd.sequence import Sequence
-from simsd.text import TextStream
-from simsd.types import DecodeParams, Request, Verdict
+from simsd.in_process import LocalClient
+from simsd.loop.loop import Loop
+from simsd.loop.sequence import Sequence
+from simsd.messages.request import DecodeParams, Request
+from simsd.messages.round import Verdict
+from simsd.tokens.text import TextStream
 from tests.unit import pairs
 
 METHODS = ("vanilla", "simsd", "exact")

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from simsd.engine import Completion
-from simsd.types import DecodeParams
+from simsd.in_process import Completion
+from simsd.messages.request import DecodeParams
 from tests import oracle
 from tests.unit import pairs
 

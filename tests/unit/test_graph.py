@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsd.graph import drafted_states
-from simsd.remasking import quota
-from simsd.types import DecodeParams, Proposal, Remasking
+from simsd.block.remasking import quota
+from simsd.messages.request import DecodeParams, Remasking
+from simsd.messages.round import Proposal
+from simsd.verification.drafted_states import drafted_states
 
 
 def proposal_of(offsets: list[int], confidence: list[float]) -> Proposal:

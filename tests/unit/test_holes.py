@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from simsd.engine import LocalClient
-from simsd.types import DecodeParams, Proposal, Proposals, Work
+from simsd.in_process import LocalClient
+from simsd.messages.request import DecodeParams
+from simsd.messages.round import Proposal, Proposals, Work
 from tests import oracle
 from tests.unit import pairs
 

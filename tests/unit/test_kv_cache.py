@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from simsd.errors import InternalError
-from simsd.kv_cache import PagePool, SequenceKV
-from simsd.types import PageUse
+from simsd.forward.pages import PagePool, SequenceKV
+from simsd.messages.worker import PageUse
 
 PAGE, BLOCK, PAGES = 4, 2, 7
 blocks = st.lists(st.lists(st.sampled_from([0, 1]), min_size=BLOCK, max_size=BLOCK), max_size=8)

@@ -5,8 +5,8 @@ from typing import Literal
 
 import pytest
 
-from simsd.types import DecodeParams
-from simsd.worker import Worker
+from simsd.messages.request import DecodeParams
+from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit import pairs
 

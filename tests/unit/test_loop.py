@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from simsd.config import LoopConfig
-from simsd.engine import Completion, LocalClient, collect, generate_all
 from simsd.errors import ContextLengthError, QueueFullError, RequestError
-from simsd.loop import Loop
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Output, Request
+from simsd.in_process import Completion, LocalClient, collect, generate_all
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Output, Request
+from simsd.tokens.tokenizer import Tokenizer
 from tests.unit.loops import (
     SHAPE,
     Answer,

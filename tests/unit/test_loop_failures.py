@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from simsd.engine import Completion, LocalClient, collect, generate_all
 from simsd.errors import InternalError, WorkerLostError
-from simsd.loop import Loop, Replace
-from simsd.sequence import Role
-from simsd.types import DecodeParams, PageUse, Proposals, Verdict, Verdicts, Work
-from simsd.worker import Worker
+from simsd.in_process import Completion, LocalClient, collect, generate_all
+from simsd.loop.loop import Loop, Replace
+from simsd.messages.request import DecodeParams
+from simsd.messages.round import Proposals, Verdict, Verdicts, Work
+from simsd.messages.worker import PageUse, Role
+from simsd.worker.worker import Worker
 from tests.unit.loops import (
     Answer,
     Pair,

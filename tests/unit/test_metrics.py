@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from simsd.engine import generate_all
-from simsd.metrics import LoopMetrics, ModelMetrics, by_step
-from simsd.types import DecodeParams, Verdict, Verdicts, Work
+from simsd.in_process import generate_all
+from simsd.loop.metrics import LoopMetrics, ModelMetrics, by_step
+from simsd.messages.request import DecodeParams
+from simsd.messages.round import Verdict, Verdicts, Work
 from tests.unit.loops import Pair, mixed_requests, request, write_pair
 
 pytestmark = pytest.mark.timeout(300)

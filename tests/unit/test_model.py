@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from simsd.attention import plan_attention
-from simsd.kv_cache import PagePool, kv_tensors
+from simsd.forward.attention import plan_attention
+from simsd.forward.pages import PagePool, kv_tensors
 from simsd.models.registry import load_model
 from simsd.models.sdar import SDARForCausalLM
-from simsd.rows import DATA, TRUNK, Rows
+from simsd.verification.rows import DATA, TRUNK, Rows
 from tests.unit.checkpoints import Shape, random_weights, write_checkpoint
 from tests.unit.toy_tokenizer import MASK_ID
 

@@ -9,11 +9,12 @@ import time
 import pytest
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.engine import LocalClient, generate_all
 from simsd.errors import CheckpointError, ConfigError, InternalError
-from simsd.loop import Loop
-from simsd.overlap import DraftProcess
-from simsd.types import DecodeParams, Request, Verdicts
+from simsd.in_process import LocalClient, generate_all
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Request
+from simsd.messages.round import Verdicts
+from simsd.worker.draft_process import DraftProcess
 from tests.unit import pairs
 
 B = 4

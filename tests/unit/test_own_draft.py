@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from simsd.config import LoopConfig
-from simsd.engine import LocalClient, generate_all
 from simsd.errors import RequestError
-from simsd.loop import Loop
-from simsd.routing import Router, expected_accepted
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Remasking, Request
-from simsd.worker import Worker
+from simsd.in_process import LocalClient, generate_all
+from simsd.loop.loop import Loop
+from simsd.loop.routing import Router, expected_accepted
+from simsd.messages.request import DecodeParams, Remasking, Request
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit import pairs
 from tests.unit.loops import Pair, request, write_pair

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.engine import LocalClient, build_local
 from simsd.errors import CheckpointError, ConfigError, PairMismatchError
-from simsd.loop import Loop
-from simsd.pair import check_pair
-from simsd.tokenizer import Tokenizer
-from simsd.types import WorkerInfo
-from simsd.worker import Worker
+from simsd.in_process import LocalClient, build_local
+from simsd.loop.loop import Loop
+from simsd.messages.pair import check_pair
+from simsd.messages.worker import WorkerInfo
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.worker import Worker
 from tests.unit.checkpoints import Shape, write_checkpoint
 
 TINY = Shape(

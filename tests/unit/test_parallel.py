@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from simsd.config import WorkerConfig
-from simsd.engine import generate_all
 from simsd.errors import ConfigError
+from simsd.in_process import generate_all
 from simsd.models.registry import load_model
-from simsd.parallel import LocalRanks
+from simsd.worker.tensor_parallel import LocalRanks
 from tests.unit.checkpoints import Shape, write_checkpoint
 from tests.unit.loops import Pair, answers, mixed_requests, write_pair
 from tests.unit.test_async_scheduling import Queueing

@@ -1,8 +1,8 @@
 """The paper's ablation on the shipped pair: mask slots numbered onward instead of sharing their data row's position."""
 
-from simsd.engine import Completion
 from simsd.eval.families import FAMILIES
-from simsd.types import DecodeParams
+from simsd.in_process import Completion
+from simsd.messages.request import DecodeParams
 from tests.unit import pairs
 
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 import simsd
 from deployments.ingress import schemas
-from simsd import types
+from simsd.messages import request
 from simsd_client import CallError, Options, SimSDClient
 from simsd_client.requests import generate_request
 from simsd_client.v1 import simsd_pb2
@@ -78,15 +78,15 @@ def words(enum: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("enum", "literal"),
     [
-        (simsd_pb2.Method, types.Method),
-        (simsd_pb2.Layout, types.Layout),
-        (simsd_pb2.Fallback, types.Fallback),
-        (simsd_pb2.Remasking, types.Remasking),
-        (simsd_pb2.Drafter, types.Drafter),
-        (simsd_pb2.Routing, types.Routing),
-        (simsd_pb2.RoutingScore, types.RoutingScore),
-        (simsd_pb2.FinishReason, types.FinishReason),
-        (simsd_pb2.RevealKind, types.RevealKind),
+        (simsd_pb2.Method, request.Method),
+        (simsd_pb2.Layout, request.Layout),
+        (simsd_pb2.Fallback, request.Fallback),
+        (simsd_pb2.Remasking, request.Remasking),
+        (simsd_pb2.Drafter, request.Drafter),
+        (simsd_pb2.Routing, request.Routing),
+        (simsd_pb2.RoutingScore, request.RoutingScore),
+        (simsd_pb2.FinishReason, request.FinishReason),
+        (simsd_pb2.RevealKind, request.RevealKind),
         (simsd_pb2.Role, schemas.Message.model_fields["role"].annotation),
     ],
     ids=lambda value: getattr(getattr(value, "DESCRIPTOR", None), "name", ""),
@@ -101,7 +101,7 @@ def fields(message: Any) -> set[str]:
 
 def test_messages_have_our_fields() -> None:
     assert fields(simsd_pb2.SimSDOptions) == schemas.SimSDOptions.model_fields.keys() - {"events"}
-    assert fields(simsd_pb2.Usage) | fields(simsd_pb2.Stats) == set(types.Stats.__dataclass_fields__)
+    assert fields(simsd_pb2.Usage) | fields(simsd_pb2.Stats) == set(request.Stats.__dataclass_fields__)
     not_here = {"n", "stream", "stream_options", "user", "top_logprobs", "max_completion_tokens"}
     asked = fields(simsd_pb2.GenerateRequest) - {"prompt", "prompt_token_ids"}
     assert asked == schemas.ChatRequest.model_fields.keys() - not_here

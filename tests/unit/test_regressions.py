@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from simsd.config import WorkerConfig
-from simsd.engine import collect, generate_all
+from simsd.decoding.sampling import uniform
 from simsd.errors import CheckpointError, ContextLengthError, QueueFullError
-from simsd.kv_cache import PagePool
+from simsd.forward.pages import PagePool
+from simsd.in_process import collect, generate_all
+from simsd.messages.request import DecodeParams
 from simsd.models.config import block_size_from_name, load_model_config
 from simsd.models.layers import rope_table
 from simsd.models.registry import load_model
-from simsd.sampling import uniform
-from simsd.types import DecodeParams
-from simsd.worker import Worker
+from simsd.worker.worker import Worker
 from tests.unit.checkpoints import write_checkpoint
 from tests.unit.loops import SHAPE, Pair, request, write_pair
 from tests.unit.test_kv_cache import PAGE, filled

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsd.remasking import choose, quota
-from simsd.types import DecodeParams, Remasking
+from simsd.block.remasking import choose, quota
+from simsd.messages.request import DecodeParams, Remasking
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import math
 import pytest
 from torch import Tensor
 
-from simsd.engine import generate_all
 from simsd.errors import RequestError
-from simsd.types import DecodeParams, Output, Report, Request, RoundEvent, TokenLogprob
-from simsd.worker import Worker
+from simsd.in_process import generate_all
+from simsd.messages.request import DecodeParams, Output, Report, Request, RoundEvent, TokenLogprob
+from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit.loops import Pair, request, write_pair
 from tests.unit.toy_tokenizer import MASK_ID

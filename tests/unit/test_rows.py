@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simsd.rows import DATA, MASK, NEVER, TRUNK, Rows, visibility
+from simsd.verification.rows import DATA, MASK, NEVER, TRUNK, Rows, visibility
 
 MASK_ID = 999
 

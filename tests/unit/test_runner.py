@@ -5,10 +5,10 @@ import os
 import pytest
 import torch
 
-from simsd.engine import generate_all
 from simsd.errors import ConfigError
-from simsd.runner import MAX_ROWS, CompiledRunner, EagerRunner, StaticRunner
-from simsd.types import Request
+from simsd.forward.runner import MAX_ROWS, CompiledRunner, EagerRunner, StaticRunner
+from simsd.in_process import generate_all
+from simsd.messages.request import Request
 from tests.unit.loops import Pair, answers, mixed_requests, request, write_pair
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from simsd.sampling import (
+from simsd.decoding.sampling import (
     ACCEPT,
     DRAFT,
     RECOVER,
@@ -23,7 +23,7 @@ from simsd.sampling import (
     score,
     uniform,
 )
-from simsd.types import DecodeParams
+from simsd.messages.request import DecodeParams
 
 PURPOSES = (SAMPLE, DRAFT, ACCEPT, RECOVER)
 UNLIKELY = 1e-3

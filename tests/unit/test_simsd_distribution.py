@@ -8,16 +8,16 @@ import pytest
 from scipy.stats import chisquare
 from torch import Tensor
 
-from simsd import draft as draft_module
-from simsd.accept import Slots
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.draft import DraftState
-from simsd.engine import LocalClient, generate_all
-from simsd.loop import Loop
-from simsd.sampling import RowParams, Scores, filtered_log_probs
-from simsd.tokenizer import Tokenizer
-from simsd.types import DecodeParams, Request
-from simsd.worker import Worker
+from simsd.decoding import draft as draft_module
+from simsd.decoding.accept import Slots
+from simsd.decoding.draft import DraftState
+from simsd.decoding.sampling import RowParams, Scores, filtered_log_probs
+from simsd.in_process import LocalClient, generate_all
+from simsd.loop.loop import Loop
+from simsd.messages.request import DecodeParams, Request
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit.checkpoints import Shape, write_checkpoint
 

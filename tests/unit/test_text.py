@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simsd.text import TextStream
-from simsd.tokenizer import Tokenizer
+from simsd.tokens.text import TextStream
+from simsd.tokens.tokenizer import Tokenizer
 from tests.unit import toy_tokenizer
 
 ALPHABET = ["a", "ab", " ", "END", "\n", "é", "你", "好", "😀", "🇫🇷", "👩‍👩‍👧", "�", "###", "#"]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from simsd.checkpoint import ASSETS
 from simsd.errors import CheckpointError, RequestError
-from simsd.tokenizer import Tokenizer
+from simsd.models.files import ASSETS
+from simsd.tokens.tokenizer import Tokenizer
 from tests.unit import toy_tokenizer
 from tests.unit.toy_tokenizer import MASK_ID, QWEN_LIKE
 
@@ -190,8 +190,8 @@ def test_only_byte_level_tokenizers(tmp_path: Path) -> None:
 def test_torch_stays_out(directory: Path) -> None:
     """The ingress tokenises and renders; it must not pay for torch."""
     code = (
-        "import sys, simsd.text, simsd.checkpoint, simsd.loop\n"
-        "from pathlib import Path; from simsd.tokenizer import Tokenizer\n"
+        "import sys, simsd.tokens.text, simsd.models.files, simsd.loop.loop\n"
+        "from pathlib import Path; from simsd.tokens.tokenizer import Tokenizer\n"
         f"t = Tokenizer.load(Path({str(directory)!r}))\n"
         "t.decode(t.encode_messages([{'role': 'user', 'content': 'Hi'}])); t.content_hash\n"
         "sys.exit('torch' in sys.modules)"

@@ -1,1 +1,0 @@
-"""Long runs that need a cluster: `python -m benchmarks.soak`."""

@@ -1,0 +1,1 @@
+"""A block's state, and what follows from a verdict. No torch."""

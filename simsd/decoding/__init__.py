@@ -1,0 +1,1 @@
+"""From logits to drafts and verdicts, the tensor work of a whole batch at once."""

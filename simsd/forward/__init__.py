@@ -1,0 +1,1 @@
+"""How rows become logits: pages of KV, attention over them, and how a forward is launched."""

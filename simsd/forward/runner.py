@@ -1,0 +1,218 @@
+"""How a forward is launched: op by op, or with static shapes from preallocated buffers.
+
+eager: shapes are those of the batch. graph: shapes are rounded up to buckets, each with buffers that are filled before
+every forward; on CUDA the forward of a bucket is captured once and replayed, elsewhere it is the same code without the
+capture. compile: by torch.compile; on CUDA a bucket at a time, when it is met, elsewhere two graphs for all shapes,
+before the first forward.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsd.errors import ConfigError
+from simsd.forward.attention import Group, PagedAttention, pad_context, place, plan_attention, power_of_two
+from simsd.forward.pages import SequenceKV
+from simsd.models.sdar import SDARForCausalLM
+from simsd.verification.rows import Rows
+
+MIN_ROWS, MIN_PREFIX = 4, 64
+MAX_ROWS = 128
+"""Rows of one sequence beyond which a batch runs eagerly: prefill, whose shapes are many and launches few."""
+
+Batch = list[tuple[SequenceKV, Rows]]
+Launch = Callable[[Tensor, Tensor, PagedAttention, Tensor], Tensor]
+
+
+class EagerRunner:
+    """`scratch_start`: first slot for rows whose KV is not kept; the last slot of `kv` is for padding."""
+
+    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:
+        self.model, self.kv, self.scratch_start = model, kv, scratch_start
+        self.device = kv[0].device
+        self.repeat = model.config.num_attention_heads // model.config.num_key_value_heads
+
+    def run(self, batch: Batch) -> Tensor:
+        """Logits [M, V] float32 of the rows that want them, those of each sequence after the other."""
+        firsts = list(accumulate((len(rows) for _, rows in batch), initial=0))
+        padding = self._padding(firsts[-1])
+        attend = self._plan(batch, padding)
+        tokens = self._ids((rows.token for _, rows in batch), padding)
+        positions = self._ids((rows.position for _, rows in batch), padding)
+        wants = [first + row for first, (_, rows) in zip(firsts, batch, strict=False) for row in rows.wants]
+        asked = self._ids([wants], self._padding(len(wants)))
+        return self._launch(tokens, positions, attend, asked)[: len(wants)]
+
+    def _padding(self, rows: int) -> int:
+        """How many rows come behind those of the batch, which are so many."""
+        return 0
+
+    def _plan(self, batch: Batch, padding: int) -> PagedAttention:
+        return plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding)
+
+    def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention, wants: Tensor) -> Tensor:
+        return self.model.logits(self.model(tokens, positions, attend)[wants])
+
+    def _ids(self, parts: Iterable[list[int]], padding: int = 0) -> Tensor:
+        """One part after the other, then `padding` zeros: [N] int64."""
+        return torch.from_numpy(np.array([*chain(*parts), *[0] * padding], np.int64)).to(self.device)
+
+
+class CompiledRunner(EagerRunner):
+    """On a CPU: a graph for one sequence and one for several, each with sizes that vary. What is large runs eagerly.
+
+    Made at once, in about half a minute each. Weights become constants, laid out as oneDNN wants them; it keeps kernels
+    (3 MB for the shipped target) for each number of rows that it meets, so these are rounded up.
+    """
+
+    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:
+        super().__init__(model, kv, scratch_start)
+        if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
+            raise ConfigError(f"runner compile needs torch 2.13 or later on a CPU, this is {torch.__version__}")
+        for each in kv:
+            torch._dynamo.mark_static(each)
+        # Sizes that happen to be equal here need not be so later.
+        with (
+            torch.inference_mode(),
+            torch.fx.experimental._config.patch(use_duck_shape=False),  # type: ignore[attr-defined]
+            torch._inductor.config.patch(freezing=True),
+        ):
+            try:
+                self._alone, self._together = self._compile(1), self._compile(3)
+            except torch._inductor.exc.InductorError as error:
+                raise ConfigError(f"runner compile: {str(error).splitlines()[0]}") from error
+
+    def _compile(self, sequences: int) -> Launch:
+        """Compile `_launch`. The graph is good for all that `_launch` gives it, so nothing is guarded."""
+        options: dict[str, str | int | bool | Callable[..., Any]] = {
+            "cpp_wrapper": True,
+            "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
+        }
+        launch: Launch = torch.compile(  # type: ignore[call-overload]
+            super()._launch, dynamic=True, fullgraph=True, options=options, isolate_recompiles=True
+        )
+        rows = Rows(token=[0] * 5, position=[0] * 5, block=[0] * 5, branch=[0] * 5, kind=[0] * 5, tau=[0] * 5)
+        batch = [(SequenceKV([], np.zeros(7, np.int64), [0] * 7, 0), rows)] * sequences
+        total = 5 * sequences
+        padding = self._padding(total)
+        attend = self._plan(batch, padding)
+        ids = torch.zeros(total + padding, dtype=torch.int64)
+        launch(ids, ids.clone(), attend, ids.clone())
+        return launch
+
+    def _padding(self, rows: int) -> int:
+        if rows > MAX_ROWS * 4:
+            return 0
+        return -rows % (4 if rows <= 32 else 16)
+
+    def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention, wants: Tensor) -> Tensor:
+        large = len(attend.groups) > 1 or attend.groups[0].bias.shape[2] > self.repeat * MAX_ROWS
+        if large or not len(wants):
+            return super()._launch(tokens, positions, attend, wants)
+        launch = self._alone if len(attend.groups[0].table) == 1 else self._together
+        return launch(tokens, positions, attend, wants)
+
+    def _plan(self, batch: Batch, padding: int) -> PagedAttention:
+        """With indices also where flat rows are S times R, or that would be another graph."""
+        small = all(len(rows) <= MAX_ROWS for _, rows in batch)
+        attend = plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding, one_group=small)
+        group = attend.groups[0]
+        if group.rows is None:
+            group.packed = torch.arange(len(attend.slots))
+            group.rows = group.packed.view(len(group.table), -1)
+        return attend
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Buffers of one static shape: S sequences of R rows over prefixes of L tokens. `launch` fills `hidden`.
+
+    hidden [S * R, hidden]; tokens, positions, slots [S * R] int64; table [S, L + R]; bias [S, 1, G * R, L + R].
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    table: Tensor
+    bias: Tensor
+    hidden: Tensor = field(init=False)
+    launch: Callable[[], object] = field(init=False)
+
+
+class StaticRunner(EagerRunner):
+    """A bucket for each shape that was met."""
+
+    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int, compiled: bool) -> None:
+        super().__init__(model, kv, scratch_start)
+        self.buckets: dict[tuple[int, int, int], Bucket] = {}
+        self._forward = torch.compile(self._step, dynamic=False) if compiled else self._step
+
+    def run(self, batch: Batch) -> Tensor:
+        rows = max(len(rows) for _, rows in batch)
+        if rows > MAX_ROWS:
+            return super().run(batch)
+        prefix = max(len(sequence.tokens) for sequence, _ in batch)
+        shape = (power_of_two(len(batch)), max(MIN_ROWS, power_of_two(rows)), max(MIN_PREFIX, power_of_two(prefix)))
+        bucket = self.buckets.get(shape)
+        if bucket is None:
+            bucket = self.buckets[shape] = self._allocate(*shape)
+            self._fill(bucket, batch, shape)
+            self._capture(bucket)
+        else:
+            self._fill(bucket, batch, shape)
+        bucket.launch()
+        wants = self._ids([i * shape[1] + row for row in rows.wants] for i, (_, rows) in enumerate(batch))
+        return self.model.logits(bucket.hidden[wants])
+
+    def _allocate(self, count: int, size: int, prefix: int) -> Bucket:
+        def ids(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.int64, device=self.device)
+
+        bias = torch.zeros(count, 1, self.repeat * size, prefix + size, dtype=self.kv[0].dtype, device=self.device)
+        return Bucket(ids(count * size), ids(count * size), ids(count * size), ids(count, prefix + size), bias)
+
+    def _fill(self, bucket: Bucket, batch: Batch, shape: tuple[int, int, int]) -> None:
+        count, size, prefix = shape
+        members = place(batch, self.scratch_start)
+        table, bias = pad_context(members, count, size, prefix, self.repeat, self.kv[0].dtype)
+        facts = torch.zeros(3, count, size, dtype=torch.int64)
+        facts[2] = len(self.kv[0]) - 1
+        for i, (_, _, rows, slots) in enumerate(members):
+            facts[0, i, : len(rows)] = torch.tensor(rows.token)
+            facts[1, i, : len(rows)] = torch.tensor(rows.position)
+            facts[2, i, : len(rows)] = torch.from_numpy(slots)
+        for buffer, values in zip((bucket.tokens, bucket.positions, bucket.slots), facts, strict=True):
+            buffer.copy_(values.flatten(), non_blocking=True)
+        bucket.table.copy_(table, non_blocking=True)
+        bucket.bias.copy_(bias, non_blocking=True)
+
+    def _step(self, bucket: Bucket) -> Tensor:
+        attend = PagedAttention(self.kv, bucket.slots, [Group(bucket.table, bucket.bias)])
+        return self.model(bucket.tokens, bucket.positions, attend)
+
+    def _capture(self, bucket: Bucket) -> None:
+        """Make the bucket's `launch`; its buffers are filled, so that a trial run reads and writes what it may."""
+        bucket.hidden = self._forward(bucket).clone()
+        if self.device.type != "cuda":
+            bucket.launch = lambda: bucket.hidden.copy_(self._forward(bucket))
+            return
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            bucket.hidden = self._forward(bucket)
+        bucket.launch = graph.replay
+
+
+def make_runner(name: str, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> EagerRunner:
+    """By the name of the setting `runner`."""
+    if name == "eager":
+        return EagerRunner(model, kv, scratch_start)
+    if name == "compile" and not kv[0].is_cuda:
+        return CompiledRunner(model, kv, scratch_start)
+    return StaticRunner(model, kv, scratch_start, compiled=name == "compile")

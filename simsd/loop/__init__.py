@@ -1,0 +1,1 @@
+"""The block loop: requests, rounds, and how much to draft. No torch."""

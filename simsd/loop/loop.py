@@ -1,0 +1,393 @@
+"""The block loop: rounds of continuous batching over a draft and a target.
+
+    admit → plan → propose (draft) → verify and accept (target) → commit → show, and again.
+
+The same code runs in one process and inside the Ray coordinator: workers are called through two small protocols, local
+or remote. The loop owns requests and their state; it never touches a tensor. Everything a worker knows can be rebuilt
+from tokens, so a lost worker costs a re-prefill and nothing else.
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from simsd.config import LoopConfig
+from simsd.errors import ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
+from simsd.loop.adaptive import Costs
+from simsd.loop.metrics import LoopMetrics
+from simsd.loop.sequence import Sequence
+from simsd.messages.pair import check_pair
+from simsd.messages.request import Output, Request
+from simsd.messages.round import Verdicts, Work
+from simsd.messages.worker import Role, WorkerInfo
+from simsd.tokens.text import TextStream
+from simsd.tokens.tokenizer import Tokenizer
+
+
+class DraftClient(Protocol):
+    """A draft worker, here or elsewhere."""
+
+    info: WorkerInfo
+
+    def propose(self, batch: list[Work]) -> Any:
+        """Proposals, or a reference to them that the target client understands; returns at once."""
+
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Any:
+        """Draft on behind the whole blocks that `batch` had proposed; does not wait.
+
+        taken: works whose proposals are being verified that were drafted ahead; of them are those of `batch`, if any.
+        What the target's `verify_next` takes. None where it was not done, since both could not work at the same time.
+        """
+
+    def release(self, seq_ids: list[str]) -> None:
+        """Give pages back; does not wait."""
+
+
+class TargetClient(Protocol):
+    """A target worker, here or elsewhere."""
+
+    info: WorkerInfo
+    queues: bool
+    """Whether a call can wait there while another is under way; if not, `verify_next` is not asked for."""
+
+    def verify(self, batch: list[Work], proposals: Any) -> Awaitable[Verdicts]:
+        """Raises `WorkerLostError` that says which worker died; a dead draft shows here, through its proposals."""
+
+    def verify_next(self, ahead: Any) -> Awaitable[Verdicts | None]:
+        """The round after the last call's, with the same sequences. None, and nothing done, unless all can go on.
+
+        ahead: of the draft's `propose_ahead`, or None.
+        """
+
+    def release(self, seq_ids: list[str]) -> None:
+        """Give pages back; does not wait."""
+
+
+Replace = Callable[[Role], Awaitable[Any]]
+"""Gets another client for the role in place of a lost one."""
+OnRound = Callable[[float, Verdicts], None]
+"""Told of each round: when it began (`time.perf_counter`) and what came of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DraftedAhead:
+    """The works behind which the draft goes on, and what to hand to the target for it."""
+
+    works: list[Work]
+    reference: Any
+
+
+class Loop:
+    """`run` makes rounds while there is work; `generate` is one request's stream. One event loop, no threads."""
+
+    def __init__(
+        self,
+        target: TargetClient,
+        draft: DraftClient | None,
+        tokenizer: Tokenizer,
+        config: LoopConfig,
+        replace: Replace | None = None,
+    ) -> None:
+        if draft is not None:
+            check_pair(draft.info, target.info)
+        self.target, self.draft = target, draft
+        self.tokenizer, self.config, self.replace = tokenizer, config, replace
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[str, Sequence] = {}
+        self.metrics = LoopMetrics()
+        self.costs = Costs()
+        self.on_round: OnRound | None = None
+        self._changing: set[Role] = set()
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Rounds while there is work, until cancelled. One at a time, but in a new event loop each time if need be."""
+        self._wake = asyncio.Event()
+        while True:
+            if not (self.running or self.waiting or self._changing):
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                while self._changing:
+                    await self._replace(self._changing.pop())
+                await self.round()
+            except WorkerLostError as lost:
+                await self._recover(lost)
+            except Exception as error:  # a fault of ours fails the requests it touched, not the server
+                self._fail(error)
+
+    async def round(self) -> None:
+        """One round of everything that runs, whatever phase each sequence is in; and more, while the same ones go on.
+
+        The next round then waits in the target's queue before the verdicts of this one are here. It is the one that
+        would be asked for after them, or nothing happens in it.
+        """
+        self._drop_cancelled()
+        self._admit()
+        drafting, verifying = self._plan()
+        if not verifying:
+            await asyncio.sleep(0)
+            return
+        began = time.perf_counter()
+        proposals = self.draft.propose(drafting) if drafting and self.draft else None
+        ahead = self._draft_ahead(drafting, taken=[])
+        calls: list[Awaitable[Verdicts | None]] = [self.target.verify(verifying, proposals)]
+        seq_ids = [work.seq_id for work in verifying]
+        try:
+            while True:
+                if self._may_go_on(seq_ids, drafting, ahead):
+                    reference = ahead.reference if ahead else None
+                    calls.append(asyncio.ensure_future(self.target.verify_next(reference)))
+                verdicts = await calls[0]
+                if verdicts is None:
+                    return
+                self._take_in(began, drafting, verifying, verdicts, ahead)
+                del calls[0]
+                began = time.perf_counter()
+                following = self._drafted(seq_ids, verdicts)
+                if not calls or following is None:
+                    return
+                drafting, ahead = following, self._draft_ahead(following, taken=following)
+        finally:
+            for call in calls:
+                _drop(call)
+
+    def _may_go_on(self, seq_ids: list[str], drafting: list[Work], ahead: DraftedAhead | None) -> bool:
+        """Whether the call under way, of these sequences, may be followed by another before its verdicts are here."""
+        return (
+            self.target.queues
+            and self.config.async_scheduling
+            and not self._changing
+            and self.running.keys() == set(seq_ids)
+            and all(sequence.goes_on for sequence in self.running.values())
+            and not (self.waiting and self._has_room(self.waiting[0]))
+            and len(drafting) == (len(ahead.works) if ahead else 0)
+        )
+
+    def _drafted(self, seq_ids: list[str], verdicts: Verdicts) -> list[Work] | None:
+        """The draft's works in the round that follows by itself; None if it does not, as one sequence cannot go on."""
+        going = [self.running[i] for i in seq_ids if i in self.running and not self.running[i].cancelled]
+        drafting = [sequence.work("draft", sequence.info.block_size) for sequence in going if sequence.gamma()]
+        stood = {seq_id for seq_id, v in verdicts.items.items() if v.drafted and v.accepted == v.drafted}
+        goes = len(going) == len(seq_ids) and stood.issuperset(work.seq_id for work in drafting)
+        return drafting if goes else None
+
+    def _take_in(
+        self, began: float, drafting: list[Work], verifying: list[Work], verdicts: Verdicts, ahead: DraftedAhead | None
+    ) -> None:
+        """A round is over."""
+        self.metrics.count(drafting, verifying, verdicts)
+        self.costs.learn(verdicts, len(drafting))
+        if self.on_round is not None:
+            self.on_round(began, verdicts)
+        self._commit(verdicts)
+        for work in ahead.works if ahead else ():
+            if sequence := self.running.get(work.seq_id):
+                sequence.drafted_ahead(work)
+
+    def _draft_ahead(self, drafting: list[Work], taken: list[Work]) -> DraftedAhead | None:
+        """Let the draft go on behind each block that it was asked the whole of; `taken` as of `propose_ahead`."""
+        if self.draft is None or not self.config.draft_ahead:
+            return None
+        mask = self.target.info.mask_token_id
+        whole = [work for work in drafting if work.gamma and work.gamma == work.block.count(mask)]
+        reference = self.draft.propose_ahead(whole, taken) if whole or taken else None
+        return DraftedAhead(whole, reference) if whole and reference is not None else None
+
+    async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
+        """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
+
+        Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling
+        the iterator frees what the request holds, in both workers, before the next round is planned.
+        """
+        sequence = self._accept(request)
+        try:
+            while True:
+                output = await sequence.outputs.get()
+                if isinstance(output, Exception):
+                    raise output
+                yield output
+                if output.finish_reason is not None:
+                    return
+        finally:
+            sequence.cancelled = True
+            with suppress(ValueError):
+                self.waiting.remove(sequence)  # at once: the next round may be long in coming
+            self._wake.set()
+
+    def load(self) -> tuple[int, int]:
+        """(running, waiting) requests."""
+        return len(self.running), len(self.waiting)
+
+    def check(self, request: Request) -> Sequence:
+        """The request's first state; `RequestError` or `ContextLengthError` if it could never be served."""
+        info = self.target.info
+        params = request.params.resolve(info.block_size)
+        if params.needs_draft and self.draft is None:
+            raise RequestError(f"method {params.method!r} needs a draft model; this server has none", "method")
+        if not request.prompt_ids:
+            raise RequestError("the prompt is empty", "prompt")
+        if any(not 0 <= token < info.vocab_size or token == info.mask_token_id for token in request.prompt_ids):
+            raise RequestError(
+                f"prompt token ids must be in 0..{info.vocab_size - 1} and not the mask token {info.mask_token_id}",
+                "prompt",
+            )
+        for token, _ in params.logit_bias:
+            if not 0 <= token < info.vocab_size:
+                raise RequestError(f"logit_bias has token id {token}; ids are 0 to {info.vocab_size - 1}", "logit_bias")
+        stream = TextStream(self.tokenizer, params.stop, params.min_tokens)
+        sequence = Sequence(dataclasses.replace(request, params=params), info, stream)
+        length = f"{len(request.prompt_ids)} prompt tokens and max_tokens {params.max_tokens}"
+        for role, client_info, share in self._pools(sequence):
+            if sequence.total_tokens > client_info.max_model_len:
+                raise ContextLengthError(
+                    f"{length} exceed the context of {client_info.max_model_len} tokens of the {role} (whole blocks)",
+                    "max_tokens",
+                )
+            if client_info.pages_needed(sequence.total_tokens) > int(client_info.pages * share):
+                raise ContextLengthError(f"{length} never fit the {role}'s {client_info.pages} pages", "max_tokens")
+        return sequence
+
+    def _accept(self, request: Request) -> Sequence:
+        if request.request_id in self.running or any(s.seq_id == request.request_id for s in self.waiting):
+            raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
+        sequence = self.check(request)
+        # With nobody waiting, a request that fits now needs no place in the queue.
+        if len(self.waiting) >= self.config.max_queued and (self.waiting or not self._has_room(sequence)):
+            raise QueueFullError(f"{len(self.waiting)} requests are waiting already; try again later")
+        self.waiting.append(sequence)
+        self._admit()  # at once, so that a burst between two rounds finds the queue as long as it is
+        self._wake.set()
+        return sequence
+
+    def _pools(self, sequence: Sequence) -> list[tuple[Role, WorkerInfo, float]]:
+        """The page pools a sequence needs room in, with the share of each that is ours."""
+        pools: list[tuple[Role, WorkerInfo, float]] = [("target", self.target.info, 1.0)]
+        if sequence.drafts and self.draft is not None:
+            pools.append(("draft", self.draft.info, self.config.draft_share))
+        return pools
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """A slot and pages in both workers, prompt and max_tokens reserved whole: nothing is evicted in flight."""
+        if len(self.running) >= self.config.max_running:
+            return False
+        for role, info, share in self._pools(sequence):
+            holders = [s for s in self.running.values() if role == "target" or s.drafts]
+            used = sum(info.pages_needed(s.total_tokens) for s in holders)
+            if used + info.pages_needed(sequence.total_tokens) > int(info.pages * share):
+                return False
+        return True
+
+    def _admit(self) -> None:
+        """First come, first served: who waits at the head is not overtaken by smaller ones."""
+        while self.waiting and self._has_room(self.waiting[0]):
+            sequence = self.waiting.popleft()
+            sequence.admitted_at = time.perf_counter()
+            sequence.stats.queue_s = sequence.admitted_at - sequence.queued_at
+            self.running[sequence.seq_id] = sequence
+
+    def _plan(self) -> tuple[list[Work], list[Work]]:
+        """This round's work for draft and target. Prompts share `prefill_rows`; a block to fold in always may come."""
+        block_size = self.target.info.block_size
+        batches: dict[Role, list[Work]] = {"draft": [], "target": []}
+        budget: dict[Role, int] = {"draft": self.config.prefill_rows, "target": self.config.prefill_rows}
+        for sequence in self.running.values():
+            sequence.adapt(self.costs, len(self.running))
+            for role, batch in batches.items():
+                if role == "draft" and not sequence.wants_draft:
+                    continue
+                pending = sequence.pending(role)
+                limit = block_size if pending <= block_size else min(pending, budget[role])
+                if pending > block_size:
+                    budget[role] -= limit // block_size * block_size
+                # The target's part always goes: where there is nothing to do, its verdict still says what is cached.
+                batch.append(sequence.work(role, limit))
+        # A draft that owes one block and is not asked for tokens can fold it in later.
+        drafting = [work for work in batches["draft"] if work.gamma or len(work.commit) > block_size]
+        return drafting, batches["target"]
+
+    def _commit(self, verdicts: Verdicts) -> None:
+        """Take every verdict in, hand out what became visible, let the finished go."""
+        now = time.perf_counter()
+        for seq_id, verdict in verdicts.items.items():
+            sequence = self.running.get(seq_id)
+            if sequence is None or sequence.cancelled:
+                continue
+            stats = sequence.stats
+            if sequence.adaptive is not None and verdict.reveals:
+                sequence.adaptive.learn(self.costs, verdict)
+            outputs = sequence.apply(verdict)
+            if sequence.decoding_at is None and not (sequence.prefilling or sequence.forced):
+                sequence.decoding_at = now if not verdict.reveals else sequence.admitted_at
+                stats.prefill_s = sequence.decoding_at - sequence.admitted_at
+                self.metrics.count_prompt(stats)
+            if sequence.finish_reason is not None:
+                stats.decode_s = now - (sequence.decoding_at or now)
+                outputs[-1].stats = stats
+                del self.running[seq_id]
+                self._release([sequence])
+            for output in outputs:
+                self.metrics.generated_tokens += len(output.token_ids)
+                sequence.outputs.put_nowait(output)
+
+    def _drop_cancelled(self) -> None:
+        gone = [sequence for sequence in self.running.values() if sequence.cancelled]
+        for sequence in gone:
+            del self.running[sequence.seq_id]
+        self._release(gone)
+        self.waiting = deque(sequence for sequence in self.waiting if not sequence.cancelled)
+
+    def _release(self, sequences: list[Sequence]) -> None:
+        if not sequences:
+            return
+        self.target.release([sequence.seq_id for sequence in sequences])
+        drafted = [sequence.seq_id for sequence in sequences if sequence.drafts]
+        if drafted and self.draft is not None:
+            self.draft.release(drafted)
+
+    async def _recover(self, lost: WorkerLostError) -> None:
+        """Replace a lost worker."""
+        if self.replace is None:
+            self._fail(lost)
+        else:
+            await self._replace("draft" if lost.worker == "draft" else "target")
+
+    def change(self, role: Role) -> None:
+        """Take another worker for the role before the next round, though this one works."""
+        self._changing.add(role)
+        self._wake.set()
+
+    async def _replace(self, role: Role) -> None:
+        """Running sequences are rebuilt in the new worker, from their tokens, by the next rounds."""
+        assert self.replace is not None
+        try:
+            client = await self.replace(role)
+        except Exception as error:
+            self._fail(error)
+            return
+        if role == "draft":
+            self.draft = client
+        else:
+            self.target = client
+        for sequence in self.running.values():
+            sequence.forget(role)
+
+    def _fail(self, error: Exception) -> None:
+        failed = list(self.running.values())
+        self.running.clear()
+        for sequence in failed:
+            wrapped = InternalError(f"{type(error).__name__} in a round: {error}")
+            wrapped.__cause__ = error
+            sequence.outputs.put_nowait(wrapped)
+        self._release(failed)
+
+
+def _drop(call: Awaitable[Any]) -> None:
+    """Nobody needs its answer, nor what goes wrong in it."""
+    if isinstance(call, asyncio.Future):
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        call.cancel()

@@ -1,0 +1,48 @@
+"""From a model's name to its files."""
+
+from pathlib import Path
+
+from simsd.config import SHIPPED
+from simsd.errors import CheckpointError
+
+ASSETS = Path(__file__).parents[1] / "assets"
+FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+"""What is fetched from a hub: weights as safetensors, settings, tokenizer. Never code, never pickles."""
+
+
+def resolve_model(name: str, role: str) -> Path:
+    """The directory of a checkpoint. `role` is "draft" or "target" and tells which half of the shipped pair is meant.
+
+    `name` is "shipped", a directory, or the name of a repository on the Hugging Face hub (fetched once, then cached).
+    `CheckpointError` says what was tried.
+    """
+    if name == SHIPPED:
+        directory = ASSETS / role
+        if not directory.is_dir():
+            raise CheckpointError(f"the shipped {role} is missing from {directory}; reinstall, or name a model instead")
+        return directory
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise CheckpointError(f"{role}: {name} is a file; a checkpoint is a directory with config.json and safetensors")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise CheckpointError(f"{role}: no directory {name}; a hub name would look like JetLM/SDAR-1.7B-Chat")
+    return _download(name, role)
+
+
+def _download(name: str, role: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(FILES)))
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"{role}: {name} is neither a directory here nor in the hub's cache, and the hub cannot be reached"
+        ) from error
+    except Exception as error:  # whatever the hub's client raises, the user needs to know what was tried
+        summary = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{role}: {name} is not a directory here, and fetching it from the hub failed: {summary}"
+        ) from error

@@ -1,0 +1,1 @@
+"""How many pairs a load needs: arithmetic for `simsd plan`. No torch."""

@@ -1,0 +1,1 @@
+"""The ways to look at a proposal: rows, who sees whom, what stands. No torch."""

@@ -1,0 +1,1 @@
+"""Who owns a device: one process, several that share a model, or the draft in one of its own."""

@@ -1,0 +1,1 @@
+"""Load, soak and scaling of a whole application on Ray."""

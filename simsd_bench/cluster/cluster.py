@@ -1,0 +1,158 @@
+"""What a running cluster is made of: components that can be killed, processes, actors, objects."""
+
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import ray
+from ray import serve
+from ray._private.internal_api import get_memory_info_reply, get_state_from_address, global_gc
+from ray.cluster_utils import Cluster
+
+from deployments.coordinator import EngineState
+from deployments.local import APP_NAME, ENVIRONMENT, OBJECT_STORE_BYTES, STOP_GRACE_S
+from deployments.processes import descendants, nothing_left_behind
+from simsd.messages.worker import Role
+
+Component = Literal["draft", "target", "coordinator", "ingress"]
+NODE_CHECK = {"RAY_health_check_period_ms": "1000"}
+"""A lost node is noticed after some seconds."""
+REPLICA = "ray::ServeReplica:"
+NAMES = {
+    f"{REPLICA}{APP_NAME}:Ingress": "ingress replica",
+    f"{REPLICA}{APP_NAME}:Coordinator": "coordinator replica",
+    f"{REPLICA}{APP_NAME}:TargetServer": "target replica",
+    f"{REPLICA}{APP_NAME}:DraftServer": "draft replica",
+    "ray::Engine": "engine",
+    "ray::ServeController": "Serve's controller",
+    "ray::ProxyActor": "Serve's proxy",
+    "raylet": "raylet",
+    "gcs_server": "GCS",
+}
+"""What a process' command line begins with, or the name of its program -> what we call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    name: str
+    pid: int
+    rss_mb: float
+    fds: int
+
+
+def processes() -> list[Process]:
+    """Those below this one that `NAMES` has, and all others as "other"."""
+    found = []
+    for pid in descendants(os.getpid()):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            fds = len(os.listdir(f"/proc/{pid}/fd"))
+        except OSError:  # gone by now
+            continue
+        names = [name for start, name in NAMES.items() if command.startswith(start) or command.endswith(f"/{start}")]
+        rss_mb = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        found.append(Process(names[0] if names else "other", pid, rss_mb, fds))
+    return found
+
+
+def engines() -> dict[Role, EngineState]:
+    """Both engines as a coordinator sees them, integrity of their pages checked."""
+    return serve.get_deployment_handle("Coordinator", APP_NAME).engines.remote().result(timeout_s=60)
+
+
+def pid_of(component: Component) -> int:
+    """A process of the component."""
+    if component in ("draft", "target"):
+        return engines()[component].pid
+    return next(process.pid for process in processes() if process.name == f"{component} replica")
+
+
+def kill(component: Component) -> int:
+    """kill -9; the process that it was."""
+    pid = pid_of(component)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def live_actors() -> dict[str, int]:
+    """Actors that live, by class."""
+    counts: dict[str, int] = {}
+    for actor in ray._private.state.actors(actor_state_name="ALIVE").values():
+        name = actor["ActorClassName"]
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What Ray's object stores hold."""
+
+    count: int
+    bytes: int
+
+
+def objects() -> Stored:
+    address = ray.get_runtime_context().gcs_address
+    stats = get_memory_info_reply(get_state_from_address(address)).store_stats
+    return Stored(stats.num_local_objects, stats.object_store_bytes_used)
+
+
+def objects_down_to(count: int, timeout_s: float) -> Stored:
+    """What is left once there are so few, or after that time. Serve's controller has some in reference cycles."""
+    deadline = time.monotonic() + timeout_s
+    while (found := objects()).count > count and time.monotonic() < deadline:
+        global_gc()
+        time.sleep(1)
+    return found
+
+
+class Nodes:
+    """A cluster whose nodes are raylets on this machine; the first is the head."""
+
+    def __init__(self, cpus: int, gpus: int, directory: str) -> None:
+        self._settings = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
+        head = self._settings | {"include_dashboard": False, "temp_dir": directory}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.all = [self._cluster.head_node]
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def add(self) -> None:
+        self.all.append(self._cluster.add_node(**self._settings))
+
+    def kill_one(self, spared: str) -> str:
+        """kill -9 of the last node that is neither the head nor the one with this id; its processes go with it."""
+        victim = next(node for node in reversed(self.all[1:]) if node.node_id != spared)
+        self.all.remove(victim)
+        self._cluster.remove_node(victim, allow_graceful=False)
+        return str(victim.node_id)
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+@contextlib.contextmanager
+def several_nodes(count: int, cpus: int, gpus: int) -> Iterator[Nodes]:
+    """A cluster of so many nodes while the context is open; nothing of it is left afterwards."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in (ENVIRONMENT | NODE_CHECK).items()})
+    directory = tempfile.TemporaryDirectory(prefix="s-", dir="/tmp", ignore_cleanup_errors=True)
+    with directory as path, nothing_left_behind(STOP_GRACE_S):
+        nodes = Nodes(cpus, gpus, path)
+        try:
+            for _ in range(count - 1):
+                nodes.add()
+            ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.shutdown()

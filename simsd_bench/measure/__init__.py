@@ -1,0 +1,1 @@
+"""What is measured, in process and over a server."""

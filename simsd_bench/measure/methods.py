@@ -1,0 +1,81 @@
+"""The methods that are measured against each other, by name."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from simsd.errors import ConfigError
+from simsd.messages.request import DecodeParams
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How long answers are: `quality` ends them at EOS, `latency` decodes 128 tokens whatever comes (paper.md).
+
+    The first `warm_up` prompts are decoded before any is measured.
+    """
+
+    name: str = "quality"
+    max_tokens: int | None = None
+    warm_up: int = 3
+
+    def __post_init__(self) -> None:
+        if self.name not in ("quality", "latency"):
+            raise ConfigError(f"protocol must be quality or latency; got {self.name!r}")
+
+    def params(self) -> DecodeParams:
+        latency = self.name == "latency"
+        return DecodeParams(max_tokens=self.max_tokens or (128 if latency else 512), ignore_eos=latency)
+
+    def describe(self) -> str:
+        params = self.params()
+        ends = "EOS off" if params.ignore_eos else "EOS on"
+        length = f"at most {params.max_tokens} tokens, B denoising steps a block"
+        return f"{self.name}: greedy, {ends}, {length}, {self.warm_up} warm-up prompts"
+
+
+def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:
+    """Name -> settings. The first is what the others are compared with.
+
+    `simsd` and `exact` draft a whole block in one draft forward, which is fastest on the shipped pair; `simsd-steps` in
+    one forward for each token, as the paper does; `simsd-sequential` from left to right. S2D2 has the paper's
+    remasking, dynamic at .85, and cost 1.
+    """
+    base = protocol.params()
+    vanilla, simsd = replace(base, method="vanilla"), replace(base, method="simsd", draft_steps=1)
+    exact = replace(base, method="exact", draft_steps=1)
+    s2d2 = replace(base, method="s2d2", remasking="dynamic", threshold=0.85)
+    named = {
+        "vanilla-static": vanilla,
+        "vanilla-dynamic": replace(vanilla, remasking="dynamic", threshold=0.9),
+        "vanilla-sequential": replace(vanilla, remasking="sequential"),
+        "simsd": simsd,
+        "simsd-steps": replace(simsd, draft_steps=block_size),
+        "simsd-sequential": replace(simsd, remasking="sequential"),
+        "simsd-branches": replace(simsd, layout="branches"),
+        "simsd-self": replace(simsd, drafter="self"),
+        "exact": exact,
+        "exact-sequential": replace(exact, remasking="sequential"),
+        "exact-self": replace(exact, drafter="self"),
+        "s2d2-span": s2d2,
+        "s2d2-score": replace(s2d2, routing="score"),
+        "s2d2-score-entropy": replace(s2d2, routing="score", routing_score="entropy"),
+        "s2d2-hysteresis": replace(s2d2, routing="hysteresis"),
+        "s2d2-ucb": replace(s2d2, routing="ucb"),
+    }
+    if not can_adapt():
+        return named
+    fixed = {name: adapting(params, False) for name, params in named.items()}
+    return fixed | {"simsd-adaptive": adapting(replace(base, method="simsd"), True)}
+
+
+def can_adapt() -> bool:
+    """Whether drafting can adapt by itself (`DecodeParams.adaptive`)."""
+    return "adaptive" in {field.name for field in fields(DecodeParams)}
+
+
+def adapting(params: DecodeParams, adaptive: bool) -> DecodeParams:
+    changes: dict[str, Any] = {"adaptive": adaptive}
+    return replace(params, **changes)
+
+
+METHODS = tuple(methods(4, Protocol()))

@@ -1,0 +1,236 @@
+"""The pair under measurement: a checkpoint's, or one of real shapes without trained weights.
+
+Without weights nothing is learnt about answers, only about systems. The draft then has to be told what to propose:
+`SyntheticDraft` runs the draft's own forwards and puts the target's greedy path in their place, corrupted so that a
+given fraction of its tokens stands. Asking the target for that path is not part of any measured time.
+"""
+
+import dataclasses
+import json
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, get_args
+
+import torch
+
+from simsd.config import SHIPPED, LoopConfig, WorkerConfig
+from simsd.errors import ConfigError
+from simsd.in_process import LocalClient
+from simsd.loop.loop import Loop
+from simsd.messages.round import Proposal, Proposals, Work
+from simsd.messages.worker import Role
+from simsd.models.config import load_model_config
+from simsd.models.files import ASSETS, resolve_model
+from simsd.models.layers import rope_table
+from simsd.models.registry import build_model, load_model
+from simsd.models.sdar import SDARForCausalLM
+from simsd.tokens.tokenizer import Tokenizer
+from simsd.worker.draft_process import DraftProcess
+from simsd.worker.worker import Load, Worker
+
+MASK_TOKEN_ID = 3
+"""The shipped tokenizer's, which pairs without weights borrow."""
+INITIAL_STD = 0.02
+
+
+def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, tied: bool) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "tie_word_embeddings": tied,
+        "head_dim": 128,
+        "vocab_size": 151936,
+    }
+
+
+SHAPES = {
+    "sdar-1.7b": _shape(28, 2048, 6144, 16, 8, tied=True),
+    "sdar-4b": _shape(36, 2560, 9728, 32, 8, tied=True),
+    "sdar-8b": _shape(36, 4096, 12288, 32, 8, tied=False),
+    "tiny": _shape(2, 32, 48, 2, 1, tied=False) | {"head_dim": 16, "vocab_size": 1024},
+}
+"""Shapes that can be had without a checkpoint (paper.md, SDAR checkpoints); `tiny` is for trying the commands."""
+COMMON = {
+    "architectures": ["SDARForCausalLM"],
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "mask_token_id": MASK_TOKEN_ID,
+    "eos_token_id": [2],
+}
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """What is measured. `random_weights` are the names of two SHAPES, draft and target, in place of checkpoints.
+
+    `runner` is how forwards are launched (simsd/forward/runner.py).
+    """
+
+    target: str = SHIPPED
+    draft: str = SHIPPED
+    threads: int = 1
+    device: str = "auto"
+    dtype: str = "auto"
+    random_weights: tuple[str, str] | None = None
+    acceptance: float | None = None
+    runner: str = "eager"
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        if self.overlap and self.synthetic:
+            raise ConfigError("overlap is for trained pairs; it goes with neither random_weights nor acceptance")
+        unknown = [name for name in self.random_weights or () if name not in SHAPES]
+        if unknown:
+            raise ConfigError(f"random_weights: no shape {unknown[0]!r}; known: {', '.join(SHAPES)}")
+        if self.acceptance is not None and not 0 <= self.acceptance <= 1:
+            raise ConfigError(f"synthetic_acceptance must be between 0 and 1; got {self.acceptance}")
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether answers and acceptance mean nothing."""
+        return self.random_weights is not None or self.acceptance is not None
+
+    def describe(self) -> str:
+        """What every output says of the pair."""
+        if self.random_weights:
+            draft, target = self.random_weights
+            text = f"**random weights** in the shapes of {target} (target) and {draft} (draft), no checkpoint"
+        else:
+            text = f"target `{self.target}`, draft `{self.draft}`"
+        if self.runner != "eager":
+            text += f", runner {self.runner}"
+        if self.overlap:
+            text += ", the draft in a process of its own, which drafts ahead"
+        if self.acceptance is not None:
+            text += (
+                f"; **synthetic acceptance {self.acceptance}**: the draft's forwards run, and propose the target's own "
+                "greedy path, corrupted so that this fraction of tokens stands; asking the target for it is not timed"
+            )
+        return text
+
+    def settings(self, role: Role, block_size: int) -> WorkerConfig:
+        """Of one model's worker."""
+        return WorkerConfig(
+            role=role,
+            model=self.target if role == "target" else self.draft,
+            block_size=block_size,
+            threads=self.threads,
+            device=self.device,
+            dtype=self.dtype,
+            prefix_cache=False,
+            runner=self.runner,
+        )
+
+    def loop(self, block_size: int, batch: int = 1, aligned: bool = True) -> Loop:
+        """Both models, loaded, behind a loop of `batch` sequences; `aligned` as of `Worker`.
+
+        Without a prefix cache: each setting works through its prompts itself, whoever had them before.
+        """
+        with tempfile.TemporaryDirectory() as directory:
+            settings = {role: self.settings(role, block_size) for role in get_args(Role)}
+            load: Load = load_model
+            if self.random_weights:
+                for role, shape in zip(("draft", "target"), self.random_weights, strict=True):
+                    model = str(_write_shape(Path(directory) / role, shape))
+                    settings[role] = settings[role].model_copy(update={"model": model})
+                load = partial(_random_model, device=self._device)
+            target = Worker(settings["target"], aligned, load)
+            tokenizer = Tokenizer.load(resolve_model(settings["target"].model, "target"))
+            loop_config = LoopConfig(max_running=batch)
+            if self.overlap:
+                return Loop(LocalClient(target), DraftProcess(settings["draft"]), tokenizer, loop_config)
+            draft = Worker(settings["draft"], aligned, load)
+            draft_client = LocalClient(draft)
+            if self.acceptance is not None:
+                oracle = Worker(settings["target"], load=lambda *_: target.model)
+                draft_client = SyntheticDraft(draft, oracle, self.acceptance)
+            return Loop(LocalClient(target), draft_client, tokenizer, loop_config)
+
+    @property
+    def _device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _write_shape(directory: Path, shape: str) -> Path:
+    """A checkpoint's directory without weights, with the shipped tokenizer."""
+    if not directory.is_dir():
+        directory.mkdir(parents=True)
+        (directory / "config.json").write_text(json.dumps(COMMON | SHAPES[shape]))
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            shutil.copy(ASSETS / "target" / name, directory)
+    return directory
+
+
+@torch.inference_mode()
+def _random_model(path: Path, name: str, dtype: torch.dtype, *, device: str) -> SDARForCausalLM:
+    """Normal weights, made where they stay: 16 GB of them would take minutes to make on a CPU and copy."""
+    config = load_model_config(path, name)
+    with torch.device("meta"):
+        model = build_model(config).to(dtype)
+    model = model.to_empty(device=device)
+    generator = torch.Generator(device).manual_seed(config.num_hidden_layers)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            parameter.fill_(1.0)
+        else:
+            parameter.normal_(0.0, INITIAL_STD, generator=generator)
+    table = rope_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
+    model.model.rope = table.to(device)
+    return model.eval().requires_grad_(False)
+
+
+class SyntheticDraft(LocalClient):
+    """A draft whose forwards are real and whose tokens are the target's own, a fraction of them spoilt. Greedy only.
+
+    Its confidence halves from step to step, so that `exact` expects the order that the target has. `oracle` holds the
+    target's weights and pages of its own; `untimed_s` counts what asking it has taken.
+    """
+
+    def __init__(self, worker: Worker, oracle: Worker, acceptance: float) -> None:
+        super().__init__(worker)
+        self.oracle, self.acceptance = oracle, acceptance
+        self.untimed_s = 0.0
+
+    def propose(self, batch: list[Work]) -> Proposals:
+        if any(work.params.temperature > 0 for work in batch):
+            raise ConfigError("synthetic_acceptance is for greedy decoding; set temperature to 0")
+        proposals = self.worker.propose(batch)
+        began = time.perf_counter()
+        path = self.oracle.propose([_one_by_one(work) for work in batch])
+        assert path.cached == proposals.cached, "draft and oracle do the same work, so they hold the same tokens"
+        works = {work.seq_id: work for work in batch}
+        proposals.items = {seq_id: self._spoil(item, works[seq_id]) for seq_id, item in path.items.items()}
+        if proposals.items:
+            self.untimed_s += time.perf_counter() - began
+        return proposals
+
+    def release(self, seq_ids: list[str]) -> None:
+        super().release(seq_ids)
+        self.oracle.release(seq_ids)
+
+    def _spoil(self, proposal: Proposal, work: Work) -> Proposal:
+        block_start = work.start + len(work.commit)
+        chance = Random(f"{work.prompt_tokens} {block_start} {work.block}")
+        avoid = {self.info.mask_token_id, *self.info.eos_token_ids}
+        tokens = []
+        for token in proposal.tokens:
+            others = (other % self.info.vocab_size for other in range(token + 1, token + len(avoid) + 2))
+            tokens.append(token if chance.random() < self.acceptance else next(o for o in others if o not in avoid))
+        confidence = [self.acceptance / 2**rank for rank in range(len(tokens))]
+        return dataclasses.replace(proposal, tokens=tokens, confidence=confidence)
+
+
+def _one_by_one(work: Work) -> Work:
+    """The same, one token a step: the target's own path."""
+    return dataclasses.replace(work, params=dataclasses.replace(work.params, draft_steps=max(1, work.gamma)))

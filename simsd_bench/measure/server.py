@@ -1,0 +1,78 @@
+"""A server to measure, in processes of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from deployments.processes import descendants
+from simsd.errors import ConfigError
+from simsd.worker.ports import free_port
+from simsd_bench.measure.pair import PairSpec
+
+PARTS = {
+    "proxy": "ray::ProxyActor",
+    "ingress": "ray::ServeReplica:simsd:Ingress",
+    "coordinator": "ray::ServeReplica:simsd:Coordinator",
+    "engines": "ray::Engine",
+}
+"""Of a server, by what its processes' titles begin with."""
+REST = "rest of Ray"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server listens; `pid` is None if it is not ours to look into."""
+
+    url: str
+    grpc: str | None = None
+    pid: int | None = None
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds that each part of it has taken so far (Linux)."""
+        taken = dict.fromkeys([*PARTS, REST], 0.0)
+        for process in descendants(self.pid) if self.pid else ():
+            with suppress(OSError):  # it may be gone by now
+                title = Path(f"/proc/{process}/cmdline").read_text()
+                ticks = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+                part = next((part for part, begins in PARTS.items() if title.startswith(begins)), REST)
+                taken[part] += sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        return taken
+
+
+@contextmanager
+def serving(spec: PairSpec, block_size: int, max_running: int) -> Iterator[Server]:
+    """`simsd serve` on free ports while the context is open. Without a prefix cache, as in process."""
+    if spec.synthetic:
+        raise ConfigError("a server has no random_weights or synthetic_acceptance; they are for decoding in process")
+    options = {
+        "port": free_port(),
+        "grpc-port": free_port(),
+        "block-size": block_size,
+        "target": spec.target,
+        "draft": spec.draft,
+        "threads": spec.threads,
+        "device": spec.device,
+        "dtype": spec.dtype,
+        "runner": spec.runner,
+        "max-running": max_running,
+        "prefix-cache": "false",
+    }
+    command = [sys.executable, "-m", "simsd.cli.main", "serve"]
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            for line in server.stdout:
+                if found := re.match(r"ready (http://\S+)", line):
+                    yield Server(found.group(1), f"127.0.0.1:{options['grpc-port']}", server.pid)
+                    break
+            else:
+                raise ConfigError("simsd serve ended before it was ready; its messages are above")
+        finally:
+            server.terminate()
+            server.wait(timeout=60)

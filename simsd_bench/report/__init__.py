@@ -1,0 +1,1 @@
+"""Documents, tables and plots of what was measured."""
