@@ -11,11 +11,12 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deployments.args import ServeArgs
 from deployments.processes import nothing_left_behind
@@ -23,6 +24,8 @@ from simsd.errors import ConfigError, SimSDError
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
+
+logger = logging.getLogger(__name__)
 
 APP_NAME = "simsd"
 OBJECT_STORE_BYTES = 128 * 2**20
@@ -32,7 +35,11 @@ STOP_GRACE_S = 2.0
 SHUTDOWN_S = 20.0
 """Ray needs some five seconds to stop; on a busy machine it was seen not to end within a minute."""
 START_ATTEMPTS = 2
-READY_TIMEOUT_S = 60.0
+START_LIMIT_S = 180
+"""How long a part of Ray may take to start before the start counts as failed. Ray's own limits are 5 to 60 s, which a
+machine with more processes ready to run than cores does not always meet."""
+READY_TIMEOUT_S = float(START_LIMIT_S)
+POLL_S = 0.5
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
@@ -45,6 +52,14 @@ ENVIRONMENT = {
     # No record of every call in Ray's GCS: nobody reads it here, and it grows by some megabytes a minute.
     "RAY_task_events_report_interval_ms": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    # What waits for whom at the start: the driver for the GCS to publish its port, then for the node to register; a
+    # client for a connection to the GCS; the node for its agents, and for a worker process; Serve for its proxy.
+    "RAY_gcs_server_port_wait_time_s": str(START_LIMIT_S),
+    "RAY_raylet_start_wait_time_s": str(START_LIMIT_S),
+    "RAY_gcs_rpc_server_connect_timeout_s": str(START_LIMIT_S),
+    "RAY_agent_register_timeout_ms": str(1000 * START_LIMIT_S),
+    "RAY_worker_register_timeout_seconds": str(START_LIMIT_S),
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(START_LIMIT_S),
     # From the proxy to the ingress by gRPC, not by actor calls: less of both processes for each piece of a stream.
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     # How often load is reported to what adds pairs; by itself each 10 s.
@@ -121,7 +136,7 @@ def local_ray(engines: int, verbose: bool = False, metrics_port: int = 0) -> Ite
 
 
 def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool, metrics_port: int) -> None:
-    """Ray's own limits for its start are fixed, and a busy machine may miss them; a second try mostly does not."""
+    """Start Ray; where that fails, try once more, because what the first attempt has read from disk is cached then."""
     for attempt in range(START_ATTEMPTS):
         try:
             ray.init(
@@ -140,6 +155,7 @@ def _start_ray(ray: ModuleType, engines: int, directory: Path, verbose: bool, me
             ray.shutdown()
             if attempt + 1 == START_ATTEMPTS:
                 raise StartError(f"Ray did not start: {error} (logs: {directory})") from error
+            logger.warning("simsd: Ray did not start, trying once more: %s", error)
 
 
 def metrics_url() -> str:
@@ -157,10 +173,9 @@ def deploy(app: "Application", host: str, port: int, verbose: bool = False, grpc
     from ray import serve
     from ray.serve.config import HTTPOptions, gRPCOptions
 
-    if not verbose:
-        logging.getLogger("ray.serve").setLevel(logging.ERROR)
     services = [GRPC_SERVICES] if grpc_port else []
-    serve.start(
+    start_serve(
+        verbose,
         # Were there more nodes on this machine, each with a proxy, they would share the port, and cut their part of the
         # connections when they go.
         proxy_location="HeadOnly",
@@ -168,17 +183,43 @@ def deploy(app: "Application", host: str, port: int, verbose: bool = False, grpc
         grpc_options=gRPCOptions(port=grpc_port, grpc_servicer_functions=services),
     )
     try:
-        serve.run(app, name=APP_NAME, route_prefix="/")
+        with late_proxies():
+            serve.run(app, name=APP_NAME, route_prefix="/")
     except RuntimeError as error:
         raise StartError(str(error)) from error
     wait_for_answer(host, port, grpc_port)
 
 
-def wait_for_answer(host: str, port: int, grpc_port: int) -> None:
-    """Returns when HTTP, and gRPC unless its port is 0, say that the server is healthy."""
-    reachable = LOOPBACK.get(host, host)
-    with urllib.request.urlopen(f"{base_url(reachable, port)}/health", timeout=READY_TIMEOUT_S) as response:
-        assert response.status == 200
+def start_serve(verbose: bool, **options: Any) -> None:
+    """Start Serve on the running Ray with `serve.start`'s options."""
+    from ray import serve
+
+    if not verbose:
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    with late_proxies():
+        serve.start(**options)
+
+
+def late_proxies() -> contextlib.AbstractContextManager[None]:
+    """Serve raises TimeoutError 60 s after it has started a proxy that is not up; `wait_for_answer` waits longer."""
+    return contextlib.suppress(TimeoutError)
+
+
+def wait_for_answer(host: str, port: int, grpc_port: int, timeout_s: float = READY_TIMEOUT_S) -> None:
+    """Return when HTTP, and gRPC unless its port is 0, say that the server is healthy.
+
+    Raises `StartError` when HTTP does not say so within `timeout_s`.
+    """
+    url = f"{base_url(LOOPBACK.get(host, host), port)}/health"
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=timeout_s):
+                break
+        except OSError as error:  # refused, timed out, or a status that is an error
+            if time.monotonic() > deadline:
+                raise StartError(f"no answer from {url} within {timeout_s:g} s: {error}") from error
+            time.sleep(POLL_S)
     if grpc_port:
         _check_grpc(f"127.0.0.1:{grpc_port}")
 

@@ -4,7 +4,6 @@ Serve itself passes over keys that it does not know. Here they are errors, as ev
 """
 
 import difflib
-import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from ray.serve.schema import (
 )
 
 from deployments.args import ServeArgs
-from deployments.local import StartError, wait_for_answer
+from deployments.local import StartError, start_serve, wait_for_answer
 from simsd.errors import ConfigError
 
 BUILDER = "deployments.app:build_app"
@@ -153,10 +152,9 @@ def _line(error: dict[str, Any], where: str) -> str:
 
 def deploy_config(config: ServeConfig, verbose: bool = False) -> None:
     """Start Serve on the running Ray as the file says, deploy as KubeRay does, return when a request is answered."""
-    if not verbose:
-        logging.getLogger("ray.serve").setLevel(logging.ERROR)
     schema = config.schema
-    serve.start(
+    start_serve(
+        verbose,
         proxy_location=schema.proxy_location,
         http_options=schema.http_options.model_dump(),
         grpc_options=schema.grpc_options.model_dump(),

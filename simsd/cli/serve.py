@@ -1,10 +1,12 @@
 """`simsd serve`: the whole server on this machine, until Ctrl-C."""
 
 import argparse
+import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from deployments.serve_config import ServeConfig
 
 HOST, PORT = "127.0.0.1", 8000
+PROGRESS_S = 10.0
 EPILOG = """examples:
   simsd serve
   simsd serve --port 8080 --grpc-port 9000 --method exact
@@ -136,10 +139,13 @@ def _serve(serve_args: ServeArgs, args: argparse.Namespace, start: Callable[[], 
     from deployments.local import StartError, base_url, local_ray, metrics_url
 
     _note(f"starting Ray Serve; target {serve_args.target}, draft {serve_args.draft}")
-    with local_ray(serve_args.engines, args.verbose, args.metrics_port) as logs:
+    with contextlib.ExitStack() as running:
+        with still("waiting for Ray to start"):
+            logs = running.enter_context(local_ray(serve_args.engines, args.verbose, args.metrics_port))
         try:
             signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets a handler of its own
-            start()
+            with still("waiting for the engines and the server to start"):
+                start()
             url = base_url(args.host, args.port)
             _note(f"metrics {metrics_url()}, logs {logs}/serve")
             lines = [f"ready {url}"] + ([f"ready grpc 127.0.0.1:{args.grpc_port}"] if args.grpc_port else [])
@@ -152,6 +158,25 @@ def _serve(serve_args: ServeArgs, args: argparse.Namespace, start: Callable[[], 
                 signal.signal(number, signal.SIG_IGN)  # one is enough; a second must not leave processes behind
             _note("stopping")
     return 0
+
+
+@contextlib.contextmanager
+def still(what: str, every_s: float = PROGRESS_S) -> Iterator[None]:
+    """Say on stderr each `every_s` seconds, for as long as the context is open, that this is what we are doing."""
+    done = threading.Event()
+
+    def say() -> None:
+        began = time.monotonic()
+        while not done.wait(every_s):
+            _note(f"still {what}, {time.monotonic() - began:.0f} s")
+
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
