@@ -16,7 +16,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test lint types format protos bench train-pair clean
+.PHONY: help install serve test test-slow lint types format protos bench train-pair clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,8 +41,14 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it
 	@exec $(BIN)/simsd serve $(ARGS)
 
-test: lint types ## Lint, types, tests
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+# Tests that share a server are one group, and the groups run in the order of tests/conftest.py.
+TWO_PROCESSES := -n 2 --dist loadgroup --no-loadscope-reorder
+
+test: lint types ## Lint, types, and the tests that take minutes together
+	$(BIN)/python -m pytest $(TWO_PROCESSES) -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.installed-dev ## The tests that take minutes each: scaling, nodes, updates, compiled graphs, figures
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format; import-linter: who may import whom
 	$(BIN)/ruff check

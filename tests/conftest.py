@@ -1,34 +1,26 @@
-"""One thread for torch in all tests, and which tests share a process where several run them (`pytest -n`).
-
-Processes share two cores, and torch's default is not made for small matrices. It is set before anything imports torch,
-and inherited by what tests start.
-"""
+"""One thread for torch in all tests, and which tests share a process where several run them (`pytest -n`)."""
 
 import os
-from typing import Any
 
 import pytest
 
+# Processes share two cores, and torch's default is not made for small matrices. It is set before anything imports
+# torch, and inherited by what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SHARE_A_CLUSTER = (
-    "answers app autoscaling chat_command failures grpc_server openai_client page recipes streams tensor_parallel"
-).split()
-"""tests/serve/test_NAME.py that ask for the fixture `server`: one process, so that it is started once."""
-SHARE_A_COMMAND = ("observability", "serve_command", "serve_config")
-"""The same for the fixture `command`, and for others that start a Ray: one at a time."""
+SHARED = ("server", "command")
+"""Fixtures of tests/serve that start a Ray for all tests that ask for them."""
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """File by file, but the cluster's tests together."""
-    from xdist.scheduler import LoadScopeScheduling
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a server are one group for `--dist loadgroup`, so that it is started once; others go by file.
 
-    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::")[0]
-            for scope, names in (("cluster", SHARE_A_CLUSTER), ("command", SHARE_A_COMMAND)):
-                if any(file.endswith(f"serve/test_{name}.py") for name in names):
-                    return scope
-            return file
-
-    return Scheduling(config, log)
+    The groups with a server take longest and come first: the rest of the tests fills the other process.
+    """
+    order: dict[pytest.Item, int] = {}
+    for item in items:
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        assert len(shared) < 2, f"{item.nodeid} asks for two servers"
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.nodeid.split("::")[0]))
+        order[item] = SHARED.index(shared[0]) if shared else len(SHARED)
+    items.sort(key=order.__getitem__)

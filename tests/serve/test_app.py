@@ -4,19 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 from pydantic import ValidationError
-from ray import serve
-from ray.serve._private.api import _get_global_client, call_user_app_builder_with_args_if_necessary
+from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 from ray.serve.deployment import Application
-from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import build_app
 from deployments.args import ServeArgs
 from simsd.errors import ConfigError
-from tests.serve.cluster import pids_of, wait_until
-from tests.serve.conftest import Server
 
 
 def test_unknown_keys_are_refused_with_the_nearest() -> None:
@@ -80,37 +75,3 @@ def test_serve_run_takes_the_builder() -> None:
     assert isinstance(app, Application)
     with pytest.raises(ConfigError, match="did you mean 'gamma'"):
         call_user_app_builder_with_args_if_necessary(build_app, {"gama": "2"})
-
-
-def test_config_file_deploys_the_same_app(server: Server) -> None:
-    """From Serve's own config schema, as `serve deploy` and RayService do it: a right one and a misspelt one.
-
-    The right one has two pairs, and whose prefix cache has a prompt is asked again.
-    """
-    second = {"target": server.args.target, "draft": server.args.draft, "served_model_name": "second", "gamma": "2"}
-    second["pairs"] = "2"
-    applications = [
-        {"name": name, "route_prefix": f"/{name}", "import_path": "deployments.app:build_app", "args": args}
-        for name, args in (("second", second), ("bad", {"gama": 1}))
-    ]
-    engines = pids_of("ray::Engine")
-    _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": applications}))
-    try:
-        wait_until(lambda: serve.status().applications["second"].status == "RUNNING", 180, 1)
-        body = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
-        answer = httpx.post(f"{server.url}/second/v1/chat/completions", json=body, timeout=60).json()
-        assert answer["model"] == "second"
-        assert "Paris" in answer["choices"][0]["message"]["content"]
-        long = {"prompt": "What is the capital of France? " * 12, "max_tokens": 4}
-        usages = [
-            httpx.post(f"{server.url}/second/v1/completions", json=long, timeout=60).json()["usage"] for _ in range(8)
-        ]
-        cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
-        assert cached[0] == 0
-        assert min(cached[1:]) >= 48  # by two random choices one of them would miss, 127 times in 128
-        assert serve.status().applications["bad"].status == "DEPLOY_FAILED"
-        assert "did you mean 'gamma'" in serve.status().applications["bad"].message
-    finally:
-        serve.delete("second")
-        serve.delete("bad")
-    wait_until(lambda: set(pids_of("ray::Engine")) <= set(engines), 10)

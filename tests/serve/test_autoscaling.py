@@ -1,7 +1,6 @@
 """Pairs come with the load and go with it, and nobody's request notices."""
 
 import concurrent.futures
-import os
 import threading
 import time
 from functools import partial
@@ -36,7 +35,7 @@ def ask(server: Server, seed: int) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
 
-@pytest.mark.skipif("SIMSD_TEST_SCALING" not in os.environ, reason="takes minutes; set SIMSD_TEST_SCALING=1")
+@pytest.mark.slow
 def test_whole_pairs_follow_the_load(server: Server) -> None:
     scaling = {"max_pairs": 2, "max_running": 2, "upscale_delay_s": 1.0, "downscale_delay_s": 3.0}
     before = set(pids_of("ray::Engine"))

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from simsd_bench.measure.engines import LINES, METHODS
 
 
+@pytest.mark.slow
 def test_engines_beside_one_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "simsd.cli.main", "bench", "speed", "engines", "--quick"]
     ran = subprocess.run(

@@ -301,7 +301,7 @@ async def test_bodies_that_are_no_json_object(client: httpx.AsyncClient, content
 
 async def test_mask_token_is_refused(client: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
     error_of(await post(client, TEXT, prompt=[10, tokenizer.mask_token_id, 11]), 400, "prompt")
-    mask_text = tokenizer._hf.convert_ids_to_tokens(tokenizer.mask_token_id)
+    mask_text = tokenizer.token_name(tokenizer.mask_token_id)
     error_of(await post(client, TEXT, prompt=f"Hello {mask_text} there"), 400, "prompt")
     error_of(await post(client, messages=[{"role": "user", "content": f"a{mask_text}b"}]), 400, "messages")
 

@@ -3,14 +3,18 @@
 import asyncio
 import codecs
 import json
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from simsd.config import SHIPPED
 from simsd.errors import QueueFullError
 from simsd.messages.request import Output, Request
+from simsd.models.files import resolve_model
 from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.stand_in import BLOCK_SIZE, SPEECH, Reciter, build_app, client_of
 
@@ -258,18 +262,15 @@ async def test_fields_of_other_servers_reach_the_request(client: httpx.AsyncClie
     assert dict(params.logit_bias) == {10: 1.5, 0: -100}
 
 
-async def test_chat_template_kwargs_reach_the_template(tokenizer: Tokenizer, reciter: Reciter) -> None:
-    tokenizer = Tokenizer(tokenizer._hf, tokenizer.mask_token_id)
-    template = tokenizer._hf.chat_template
-    tokenizer._hf.chat_template = "{{ style }}{{ messages[0].content }}{{ 1 + number }}"
-    try:
-        async with client_of(build_app(tokenizer, reciter)) as client:
-            await answer(client, **HELLO, chat_template_kwargs={"style": "Sir, ", "number": 1})
-            assert tokenizer.decode(reciter.asked[-1].prompt_ids) == "Sir, Hello2"
-            for kwargs in ({"number": "x"}, {"messages": []}, {"self": 1}, {"add_generation_prompt": False}):
-                await refusal(client, CHAT, "chat_template_kwargs", **HELLO, chat_template_kwargs=kwargs)
-    finally:
-        tokenizer._hf.chat_template = template
+async def test_chat_template_kwargs_reach_the_template(tmp_path: Path, reciter: Reciter) -> None:
+    shutil.copytree(resolve_model(SHIPPED, "target"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "chat_template.jinja").write_text("{{ style }}{{ messages[0].content }}{{ 1 + number }}")
+    tokenizer = Tokenizer.load(tmp_path)
+    async with client_of(build_app(tokenizer, reciter)) as client:
+        await answer(client, **HELLO, chat_template_kwargs={"style": "Sir, ", "number": 1})
+        assert tokenizer.decode(reciter.asked[-1].prompt_ids) == "Sir, Hello2"
+        for kwargs in ({"number": "x"}, {"messages": []}, {"self": 1}, {"add_generation_prompt": False}):
+            await refusal(client, CHAT, "chat_template_kwargs", **HELLO, chat_template_kwargs=kwargs)
 
 
 class Uneven(Reciter):

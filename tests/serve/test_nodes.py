@@ -1,13 +1,11 @@
 """Pairs on several nodes, one of which is lost."""
 
-import os
-
 import pytest
 
 from simsd_bench.cluster.scaling import measure
 
 
-@pytest.mark.skipif("SIMSD_TEST_SCALING" not in os.environ, reason="takes minutes; set SIMSD_TEST_SCALING=1")
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_pairs_come_and_go_and_a_node_is_lost() -> None:
     """Every request ends in the right text, or in an error that the lost node excuses."""

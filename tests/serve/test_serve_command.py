@@ -1,5 +1,7 @@
 """`simsd serve` as a user runs it: errors in one line, ready, and nothing left when it stops."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -8,7 +10,10 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from deployments.processes import descendants
+from simsd.cli import main as cli
 from simsd.models.files import resolve_model
 from simsd.worker.ports import free_port
 from simsd_client import SimSDClient
@@ -21,10 +26,16 @@ STOPPED_WITHIN_S = 60.0
 
 def refused(*options: str) -> str:
     """The one line that the command ends with instead of starting."""
-    done = subprocess.run([*SIMSD, *options], capture_output=True, text=True, timeout=120)
-    assert done.returncode in (1, 2), done
-    assert done.stdout == ""
-    line = done.stderr.strip()
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(["serve", *options])
+    return one_line(code, out.getvalue(), err.getvalue())
+
+
+def one_line(code: int, out: str, err: str) -> str:
+    assert code in (1, 2), err
+    assert out == ""
+    line = err.strip()
     assert "\n" not in line
     assert "Traceback" not in line
     return line
@@ -35,7 +46,8 @@ def test_port_in_use() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert f"127.0.0.1:{port}" in refused("--port", str(port))
+        done = subprocess.run([*SIMSD, "--port", str(port)], capture_output=True, text=True, timeout=120)
+        assert f"127.0.0.1:{port}" in one_line(done.returncode, done.stdout, done.stderr)
         message = refused("--port", str(free_port()), "--grpc-port", str(port))
         assert f"0.0.0.0:{port}; choose another --grpc-port" in message
 
@@ -51,6 +63,7 @@ def test_start_up_errors(tmp_path: Path) -> None:
     assert "max_running" in refused("--port", str(free_port()), "--max-running", "none-at-all")
 
 
+@pytest.mark.slow
 def test_sigterm_while_it_starts(short_tmp: Path) -> None:
     port = free_port()
     with started(port, short_tmp / "t") as process:

@@ -22,6 +22,7 @@ CPU_DEMO = OVERLAYS / "cpu-demo" / "serve-config.yaml"
 
 
 @pytest.mark.serve
+@pytest.mark.slow
 def test_cpu_overlay_answers(short_tmp: Path) -> None:
     port, grpc_port = free_port(), free_port()
     options = ("--config", str(CPU_DEMO), "--host", "127.0.0.1", "--grpc-port", str(grpc_port))

@@ -22,7 +22,6 @@ from tests.serve.test_failures import FREED_WITHIN_S, held
 from tests.unit.test_text import cut_at_stop
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-REQUESTS = 300
 AT_ONCE = 32
 FRANCE = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
 QUESTIONS = [question.prompt for family in FAMILIES.values() for question in family.questions("heldout", 8, seed=1)]
@@ -164,16 +163,16 @@ def random_body(rng: Random, way: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.slow
-async def test_streamed_is_not_streamed(client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("requests", [2 * len(WAYS), pytest.param(300, marks=pytest.mark.slow)])
+async def test_streamed_is_not_streamed(client: httpx.AsyncClient, requests: int) -> None:
     rng = Random(3)
-    bodies = [random_body(rng, WAYS[index % len(WAYS)]) for index in range(REQUESTS)]
+    bodies = [random_body(rng, WAYS[index % len(WAYS)]) for index in range(requests)]
     answers = await both(client, bodies)
     for body, (one, other) in zip(bodies, answers, strict=True):
         assert_same(one, other, body)
     choices = [choice for one, _ in answers for choice in one.choices]
     assert {choice.reason for choice in choices} == {"stop", "length"}
-    assert sum(len(choice.text) for choice in choices) > 10 * REQUESTS
+    assert sum(len(choice.text) for choice in choices) > 10 * requests
 
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
@@ -216,7 +215,9 @@ async def test_stop_strings(client: httpx.AsyncClient, way: dict[str, Any]) -> N
         assert (other.choices[0].text, other.choices[0].reason) == (expected, "stop" if stopped else "length"), stop
 
 
-@pytest.mark.parametrize("character", ["é", "日", "🟠"])
+@pytest.mark.parametrize(
+    "character", [pytest.param("é", marks=pytest.mark.slow), "日", pytest.param("🟠", marks=pytest.mark.slow)]
+)
 async def test_characters_split_over_tokens(client: httpx.AsyncClient, tokenizer: Tokenizer, character: str) -> None:
     """Answers of nothing but one character's bytes, in any order: whole characters, broken ones, and a stop at it."""
     ids = tokenizer.encode(character)

@@ -1,7 +1,6 @@
 """New weights under load: every answer is of the old ones or of the new ones, and none is lost."""
 
 import concurrent.futures
-import os
 import shutil
 import threading
 from functools import partial
@@ -54,7 +53,7 @@ def other_weights(directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.skipif("SIMSD_TEST_SCALING" not in os.environ, reason="takes minutes; set SIMSD_TEST_SCALING=1")
+@pytest.mark.slow
 def test_new_weights_under_load(server: Server, tmp_path: Path) -> None:
     before = set(pids_of("ray::Engine"))
     serve.run(build_app(server.args), name=NAME, route_prefix=f"/{NAME}")

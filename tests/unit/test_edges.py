@@ -137,7 +137,7 @@ def test_stop_strings_end_real_answers(loop: Loop, method: str) -> None:
 def test_mask_tokens_are_refused(loop: Loop) -> None:
     """As text and as an id; a prompt that smuggled one in would be denoised."""
     mask = loop.target.info.mask_token_id
-    text = loop.tokenizer._hf.convert_ids_to_tokens(mask)
+    text = loop.tokenizer.token_name(mask)
     with pytest.raises(RequestError, match="mask token"):
         pairs.chat(f"say {text}")
     with pytest.raises(RequestError, match="mask token"):

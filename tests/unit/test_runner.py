@@ -1,7 +1,5 @@
 """Static shapes: the same answers from padded, preallocated buffers as from the batch's own shapes."""
 
-import os
-
 import pytest
 import torch
 
@@ -67,7 +65,7 @@ def test_what_a_bucket_held_before_does_not_show(pair: Pair) -> None:
     assert answers(generate_all(loop, [short])) == fresh
 
 
-@pytest.mark.skipif("SIMSD_TEST_COMPILE" not in os.environ, reason="takes minutes; set SIMSD_TEST_COMPILE=1")
+@pytest.mark.slow
 def test_compiled_graphs_answer_alike(pair: Pair) -> None:
     """All methods, alone and together; four graphs, compiled before that: one sequence, several; target, draft."""
     requests = [*mixed_requests(), request("self", 40, method="exact", drafter="self")]
@@ -78,6 +76,7 @@ def test_compiled_graphs_answer_alike(pair: Pair) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 2 * 4
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_setting_is_refused(pair: Pair) -> None:
     with (
         torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}),
