@@ -16,26 +16,14 @@ from tests.unit.loops import (
     Pair,
     Recorder,
     answers,
-    answers_alone,
     mixed_requests,
     one_by_one,
     request,
     started,
-    write_pair,
 )
 from tests.unit.toy_tokenizer import MASK_ID
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def alone(pair: Pair) -> list[Answer]:
-    return answers_alone(pair)
 
 
 def test_the_draft_is_worth_testing_with(pair: Pair) -> None:

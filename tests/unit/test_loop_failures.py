@@ -20,26 +20,14 @@ from tests.unit.loops import (
     Pair,
     Recorder,
     answers,
-    answers_alone,
     mixed_requests,
     request,
     settled,
     started,
-    write_pair,
 )
 from tests.unit.toy_tokenizer import MASK_ID
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def alone(pair: Pair) -> list[Answer]:
-    return answers_alone(pair)
 
 
 @pytest.mark.parametrize("method", ["vanilla", "simsd", "exact"])

@@ -8,14 +8,9 @@ from simsd.in_process import generate_all
 from simsd.loop.metrics import LoopMetrics, ModelMetrics, by_step
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import Verdict, Verdicts, Work
-from tests.unit.loops import Pair, mixed_requests, request, write_pair
+from tests.unit.loops import Pair, mixed_requests, request
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
 
 
 def work(block: list[int]) -> Work:

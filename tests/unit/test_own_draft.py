@@ -17,16 +17,11 @@ from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit import pairs
-from tests.unit.loops import Pair, request, write_pair
+from tests.unit.loops import Pair, request
 from tests.unit.toy_tokenizer import MASK_ID
 
 B = 4
 REMASKINGS: tuple[Remasking, ...] = ("static", "dynamic", "sequential", "entropy")
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
 
 
 def without_draft(pair: Pair) -> Loop:

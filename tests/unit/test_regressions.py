@@ -18,14 +18,9 @@ from simsd.models.layers import rope_table
 from simsd.models.registry import load_model
 from simsd.worker.worker import Worker
 from tests.unit.checkpoints import write_checkpoint
-from tests.unit.loops import SHAPE, Pair, request, write_pair
+from tests.unit.loops import SHAPE, Pair, request
 from tests.unit.test_kv_cache import PAGE, filled
 from tests.unit.test_registry import UNTIED, edit_config
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
 
 
 def test_a_burst_between_two_rounds_is_bounded_too(pair: Pair) -> None:

@@ -11,16 +11,11 @@ from simsd.in_process import generate_all
 from simsd.messages.request import DecodeParams, Output, Report, Request, RoundEvent, TokenLogprob
 from simsd.worker.worker import Worker
 from tests import oracle
-from tests.unit.loops import Pair, request, write_pair
+from tests.unit.loops import Pair, request
 from tests.unit.toy_tokenizer import MASK_ID
 
 B = 4
 PROMPTS = (7, 33, 100)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,7 @@ from simsd.errors import ConfigError
 from simsd.forward.runner import MAX_ROWS, CompiledRunner, EagerRunner, StaticRunner
 from simsd.in_process import generate_all
 from simsd.messages.request import Request
-from tests.unit.loops import Pair, answers, mixed_requests, request, write_pair
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return write_pair(tmp_path_factory.mktemp("pair"))
+from tests.unit.loops import Pair, answers, mixed_requests, request
 
 
 def run(
