@@ -138,6 +138,8 @@ def _check_gpus(config: "ServeConfig") -> None:
 def _serve(serve_args: ServeArgs, args: argparse.Namespace, start: Callable[[], None]) -> int:
     from deployments.local import StartError, base_url, local_ray, metrics_url
 
+    # A shell without job control starts what it puts into the background with SIGINT ignored.
+    signal.signal(signal.SIGINT, _interrupt)
     _note(f"starting Ray Serve; target {serve_args.target}, draft {serve_args.draft}")
     with contextlib.ExitStack() as running:
         with still("waiting for Ray to start"):

@@ -21,6 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from simsd.worker.ports import free_port
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
+IN_THE_BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+"""Runs a command with SIGINT ignored, as it is for what a script starts with `&`."""
 STDERR = "stderr.txt"
 
 
@@ -104,7 +106,7 @@ def started(
     with (
         (temporary / STDERR).open("w") as stderr,
         subprocess.Popen(
-            [*SIMSD, "--port", str(port), *options],
+            [*IN_THE_BACKGROUND, *SIMSD, "--port", str(port), *options],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
