@@ -41,11 +41,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 serve: install ## Serve the shipped pair on this machine; Ctrl-C stops it
 	@exec $(BIN)/simsd serve $(ARGS)
 
-# Tests that share a server are one group, and the groups run in the order of tests/conftest.py.
-TWO_PROCESSES := -n 2 --dist loadgroup --no-loadscope-reorder
-
-test: lint types ## Lint, types, and the tests that take minutes together
-	$(BIN)/python -m pytest $(TWO_PROCESSES) -m "not slow" $(ARGS)
+test: lint types ## Lint, types, and all tests but the slow ones
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.installed-dev ## The tests that take minutes each: scaling, nodes, updates, compiled graphs, figures
 	$(BIN)/python -m pytest -m slow $(ARGS)

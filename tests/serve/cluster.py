@@ -15,10 +15,18 @@ from deployments.local import APP_NAME
 from deployments.processes import descendants
 from simsd.messages.worker import Role
 
+FREED_WITHIN_S = 1.0
+"""How soon after its client has left a request must hold no pages any more."""
+
 
 def engines(app: str = APP_NAME) -> dict[Role, EngineState]:
     """Both engines as an application's coordinator sees them."""
     return serve.get_deployment_handle("Coordinator", app).engines.remote().result(timeout_s=30)
+
+
+def held() -> dict[Role, tuple[int, int]]:
+    """(pages held, sequences) of each engine."""
+    return {role: (state.pages.held, state.pages.sequences) for role, state in engines().items()}
 
 
 def kill(pid: int) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import io
 import json
 import os
 import re
@@ -18,12 +19,32 @@ import httpx
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
+from simsd.cli import main as cli
 from simsd.worker.ports import free_port
 
 SIMSD = [sys.executable, "-m", "simsd.cli.main", "serve"]
 IN_THE_BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 """Runs a command with SIGINT ignored, as it is for what a script starts with `&`."""
 STDERR = "stderr.txt"
+STOPPED_WITHIN_S = 60.0
+"""Three seconds on an idle machine; tests beside it take what they get."""
+
+
+def refused(*options: str) -> str:
+    """The one line that the command ends with instead of starting."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(["serve", *options])
+    return one_line(code, out.getvalue(), err.getvalue())
+
+
+def one_line(code: int, out: str, err: str) -> str:
+    assert code in (1, 2), err
+    assert out == ""
+    line = err.strip()
+    assert "\n" not in line
+    assert "Traceback" not in line
+    return line
 
 
 @dataclass

@@ -20,8 +20,8 @@ from simsd.messages.request import Output, Request
 from simsd.tokens.tokenizer import Tokenizer
 from simsd_client import AsyncSimSDClient, CallError
 from tests.serve.grpc_calls import serving
+from tests.serve.sse import chunks
 from tests.serve.stand_in import BLOCK_SIZE, CONTEXT_TOKENS, SPEECH, Gathering, Reciter, build_app, client_of
-from tests.serve.test_streams import chunks
 from tests.unit.loops import settled
 
 CHAT = "/v1/chat/completions"

@@ -14,8 +14,7 @@ from simsd.errors import ConfigError
 from simsd.worker.ports import free_port
 from simsd_client import SimSDClient
 from tests.serve.cluster import alive
-from tests.serve.command import started
-from tests.serve.test_serve_command import STOPPED_WITHIN_S, refused
+from tests.serve.command import STOPPED_WITHIN_S, refused, started
 
 OVERLAYS = Path(__file__).parents[2] / "k8s" / "overlays"
 CPU_DEMO = OVERLAYS / "cpu-demo" / "serve-config.yaml"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.conftest import Server
+from tests.serve.server.conftest import Server
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -18,9 +18,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 RECIPES = [
-    (command, expected)
+    (curl, expected)
     for block in blocks("http.md", "bash")
-    for command, expected in re.findall(r"^(curl .*)\n#> (.*)$", block, flags=re.MULTILINE)
+    for curl, expected in re.findall(r"^(curl .*)\n#> (.*)$", block, flags=re.MULTILINE)
 ]
 
 
@@ -28,10 +28,10 @@ def test_every_curl_has_its_expectation() -> None:
     assert len(RECIPES) == sum(block.count("curl ") for block in blocks("http.md", "bash")) > 10
 
 
-@pytest.mark.parametrize(("command", "expected"), RECIPES, ids=lambda value: value[:60])
-def test_curl_recipes(server: Server, command: str, expected: str) -> None:
-    assert "localhost:8000" in command
-    here = command.replace("curl ", "curl -sS --fail-with-body --max-time 60 ", 1)
+@pytest.mark.parametrize(("curl", "expected"), RECIPES, ids=lambda value: value[:60])
+def test_curl_recipes(server: Server, curl: str, expected: str) -> None:
+    assert "localhost:8000" in curl
+    here = curl.replace("curl ", "curl -sS --fail-with-body --max-time 60 ", 1)
     here = here.replace("localhost:8000", server.url.removeprefix("http://"))
     done = subprocess.run(
         ["bash", "-c", here], capture_output=True, text=True, timeout=90, env=os.environ | {"KEY": "none"}

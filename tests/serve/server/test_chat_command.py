@@ -5,7 +5,7 @@ import io
 import pytest
 
 from simsd.cli import main as cli
-from tests.serve.conftest import Server
+from tests.serve.server.conftest import Server
 
 QUESTION = "What is the capital of France?"
 

@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.serve.conftest import TIMEOUT_S, Server
+from tests.serve.server.conftest import TIMEOUT_S, Server
 
 QUESTION = "What is the capital of France?"
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]

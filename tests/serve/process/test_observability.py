@@ -25,7 +25,7 @@ from simsd.messages.round import Verdict, Verdicts
 from tests.serve.cluster import wait_until
 from tests.serve.command import Command
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "observability.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "observability.md"
 EXPORTED_WITHIN_S = 60.0
 TRACE, CLIENT_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

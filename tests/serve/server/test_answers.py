@@ -9,7 +9,7 @@ import pytest
 
 from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.cluster import pids_of
-from tests.serve.conftest import Server
+from tests.serve.server.conftest import Server
 
 QUESTION = "What is the capital of France?"
 METHODS: list[dict[str, Any]] = [{"method": "vanilla"}, {"method": "simsd"}, {"method": "exact"}]

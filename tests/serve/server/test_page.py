@@ -18,7 +18,7 @@ from simsd.messages.request import Output, Request, RoundEvent, Stats
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.ports import free_port
 from tests.serve.browser import NARROW, WATCH, WIDE, Page, browser
-from tests.serve.conftest import TIMEOUT_S, Server
+from tests.serve.server.conftest import TIMEOUT_S, Server
 from tests.serve.stand_in import BLOCK_SIZE as BLOCK
 from tests.serve.stand_in import build_app, client_of
 

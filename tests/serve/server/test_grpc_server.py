@@ -16,10 +16,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from simsd_client import AsyncSimSDClient, CallError, SimSDClient
 from simsd_client.v1 import simsd_pb2
-from tests.serve.cluster import wait_until
-from tests.serve.conftest import TIMEOUT_S, Server
+from tests.serve.cluster import FREED_WITHIN_S, held, wait_until
 from tests.serve.grpc_calls import malformed
-from tests.serve.test_failures import FREED_WITHIN_S, held
+from tests.serve.server.conftest import TIMEOUT_S, Server
 from tests.serve.test_grpc import FUZZ_CASES, NEVER, raw_call
 
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]

@@ -16,22 +16,16 @@ from deployments.lease import take_lease
 from deployments.local import APP_NAME
 from simsd.errors import WorkerLostError
 from simsd.messages.worker import Role
-from tests.serve.cluster import alive, engines, kill, pids_of, wait_until
-from tests.serve.conftest import Server
+from tests.serve.cluster import FREED_WITHIN_S, alive, engines, held, kill, pids_of, wait_until
+from tests.serve.server.conftest import Server
 
 LONG = "Write a function that adds two numbers and explain every step of it."
-FREED_WITHIN_S = 1.0
 
 
 def body(index: int, **fields: Any) -> dict[str, Any]:
     """A request that runs for a while, whatever the model thinks of it."""
     messages = [{"role": "user", "content": f"{LONG} Number {index}."}]
     return {"messages": messages, "seed": index, "max_tokens": 400, "ignore_eos": True} | fields
-
-
-def held() -> dict[Role, tuple[int, int]]:
-    """(pages held, sequences) of each engine."""
-    return {role: (state.pages.held, state.pages.sequences) for role, state in engines().items()}
 
 
 async def drop(url: str, index: int, after_s: float, stream: bool) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -16,9 +15,9 @@ import pytest
 from simsd.eval.families import FAMILIES
 from simsd.messages.request import Drafter, Fallback, Layout, Remasking, Routing, RoutingScore
 from simsd.tokens.tokenizer import Tokenizer
-from tests.serve.cluster import wait_until
-from tests.serve.conftest import TIMEOUT_S, Server
-from tests.serve.test_failures import FREED_WITHIN_S, held
+from tests.serve.cluster import FREED_WITHIN_S, held, wait_until
+from tests.serve.server.conftest import TIMEOUT_S, Server
+from tests.serve.sse import chunks
 from tests.unit.test_text import cut_at_stop
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -92,18 +91,6 @@ async def streamed(client: httpx.AsyncClient, body: dict[str, Any]) -> Answer:
     asked = body | {"stream": True, "stream_options": {"include_usage": True}}
     async with client.stream("POST", path_of(body), json=asked) as response:
         return _joined([chunk async for chunk in chunks(response)], body)
-
-
-async def chunks(response: httpx.Response) -> AsyncIterator[Any]:
-    """Every chunk of a stream that ends well."""
-    assert response.status_code == 200, await response.aread()
-    data = ""
-    async for line in response.aiter_lines():
-        if line:
-            data = line.removeprefix("data: ")
-            if data != "[DONE]":
-                yield json.loads(data)
-    assert data == "[DONE]"
 
 
 def _joined(parts: list[Any], body: dict[str, Any]) -> Answer:

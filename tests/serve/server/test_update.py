@@ -17,7 +17,7 @@ from deployments.app import build_app
 from simsd.config import SHIPPED
 from simsd.models.files import resolve_model
 from tests.serve.cluster import alive, engines, keep_asking, pids_of, wait_until
-from tests.serve.conftest import Server
+from tests.serve.server.conftest import Server
 
 NAME = "updated"
 LONG, LONG_TOKENS = 4, 1600

@@ -11,7 +11,7 @@ from ray import serve
 
 from deployments.app import build_app
 from tests.serve.cluster import engines, keep_asking, kill, pids_of, wait_until
-from tests.serve.conftest import Server
+from tests.serve.server.conftest import Server
 
 NAME = "scaled"
 CLIENTS = 12

@@ -11,7 +11,7 @@ from ray.serve._private.api import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
 from tests.serve.cluster import engines, pids_of, wait_until
-from tests.serve.conftest import Server
+from tests.serve.server.conftest import Server
 
 NAME, MISSPELT = "second", "misspelt"
 FRANCE = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}

@@ -1,7 +1,5 @@
 """`simsd serve` as a user runs it: errors in one line, ready, and nothing left when it stops."""
 
-import contextlib
-import io
 import json
 import os
 import shutil
@@ -13,32 +11,11 @@ from pathlib import Path
 import pytest
 
 from deployments.processes import descendants
-from simsd.cli import main as cli
 from simsd.models.files import resolve_model
 from simsd.worker.ports import free_port
 from simsd_client import SimSDClient
 from tests.serve.cluster import alive, pids_of, wait_until
-from tests.serve.command import SIMSD, Command, started
-
-STOPPED_WITHIN_S = 60.0
-"""Three seconds on an idle machine; tests beside it take what they get."""
-
-
-def refused(*options: str) -> str:
-    """The one line that the command ends with instead of starting."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(["serve", *options])
-    return one_line(code, out.getvalue(), err.getvalue())
-
-
-def one_line(code: int, out: str, err: str) -> str:
-    assert code in (1, 2), err
-    assert out == ""
-    line = err.strip()
-    assert "\n" not in line
-    assert "Traceback" not in line
-    return line
+from tests.serve.command import SIMSD, STOPPED_WITHIN_S, Command, one_line, refused, started
 
 
 def test_port_in_use() -> None:
