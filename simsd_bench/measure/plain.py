@@ -60,22 +60,22 @@ class PlainLoop:
         ids[0, : len(prompt)] = torch.tensor(prompt)
         cache = DynamicCache()
         if start:
-            self._forward(ids, 0, start, cache)
+            self.forward(ids, 0, start, cache)
         began = self._now()
         for first in range(start, end, size):
             block = ids[0, first : first + size]
             while (is_open := block == self.mask_token_id).any():
-                logits = self._forward(ids, first, first + size, cache)
+                logits = self.forward(ids, first, first + size, cache)
                 cache.crop(-size)
                 logits[:, self.mask_token_id] = float("-inf")
                 confidence, tokens = logits.softmax(dim=-1).max(dim=-1)
                 surest = confidence.masked_fill(~is_open, -1).argmax()
                 block[surest] = tokens[surest]
             if first + size < end:
-                self._forward(ids, first, first + size, cache)
+                self.forward(ids, first, first + size, cache)
         return ids[0, len(prompt) :].tolist(), self._now() - began
 
-    def _forward(self, ids: Tensor, first: int, last: int, cache: DynamicCache) -> Tensor:
+    def forward(self, ids: Tensor, first: int, last: int, cache: DynamicCache) -> Tensor:
         """Logits [last - first, V] float32 of a forward over these positions, whose KV goes to the cache."""
         visible = self.visible[None, None, first:last, :last]
         # By position: the cache's name changes within transformers 5.

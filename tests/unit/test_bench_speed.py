@@ -61,13 +61,13 @@ def test_the_plain_loop_counts_its_forwards(monkeypatch: pytest.MonkeyPatch) -> 
     loop = TINY.loop(B)
     plain = PlainLoop(qwen3(workers(loop)[0].model), B, loop.target.info.mask_token_id, 64)
     spans: list[tuple[int, int]] = []
-    forward = PlainLoop._forward
+    forward = PlainLoop.forward
 
     def noting(self: PlainLoop, ids: torch.Tensor, first: int, last: int, cache: Any) -> torch.Tensor:
         spans.append((first, last))
         return forward(self, ids, first, last, cache)
 
-    monkeypatch.setattr(PlainLoop, "_forward", noting)
+    monkeypatch.setattr(PlainLoop, "forward", noting)
     plain.decode(list(range(4, 13)), 7)
     assert spans == [(0, 8), *[(8, 12)] * 3, (8, 12), *[(12, 16)] * 4]
 
