@@ -168,5 +168,5 @@ class LoopTracing:
             self._tracing.end(span, now)
 
     def _call(self, name: str, parent: "Span", began: float, ended: float, forwards: int, rows: int) -> None:
-        attributes = {"simsd.forwards": forwards, "simsd.verification.rows": rows}
+        attributes = {"simsd.forwards": forwards, "simsd.rows": rows}
         self._tracing.end(self._tracing.start(name, parent, began, **attributes), ended)
