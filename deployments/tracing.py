@@ -147,7 +147,7 @@ class LoopTracing:
             if seq_id in self._queued:
                 self._tracing.end(self._queued.pop(seq_id), began)
             verdict = verdicts.items[seq_id]
-            attributes: dict[str, Any] = {"simsd.batch": len(verdicts.items), "simsd.reveals": len(verdict.reveals)}
+            attributes: dict[str, Any] = {"simsd.batch": len(verdicts.items), "simsd.reveals": verdict.revealed}
             for name in ("drafted", "accepted", "recovered", "bonus", "fallback"):
                 attributes[f"simsd.{name}"] = getattr(verdict, name)
             span = self._tracing.start("round", self._spans[seq_id], began, **attributes)

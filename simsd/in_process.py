@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.loop.loop import DraftClient, Loop
+from simsd.loop.loop import Loop
+from simsd.loop.rounds import DraftClient
 from simsd.messages.request import FinishReason, Request, Stats
 from simsd.messages.round import Proposals, Verdicts, Work
 from simsd.models.files import resolve_model

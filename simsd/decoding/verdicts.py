@@ -1,130 +1,301 @@
-"""From the logits of a verify forward to verdicts: each sequence by its own rule, the tensor work of all at once."""
+"""From the logits of a verify forward to verdicts: the tensor work of all sequences at once, then each by its own rule.
 
+The tensor work is written down on the host, sent in one copy, done, and read in one copy (`simsd.forward.transfer`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.decoding.accept import Slots, add_bonus, denoise_step, judge_draft, rejection, walk
-from simsd.decoding.draft import own_draft
-from simsd.decoding.sampling import RowParams, Scores, filtered_log_probs, score
-from simsd.decoding.tasks import Task
+from simsd.decoding.draft import OwnRows, own_draft
+from simsd.decoding.sampling import (
+    ACCEPT,
+    RECOVER,
+    SAMPLE,
+    RowParams,
+    adjust,
+    adjustments,
+    entropies,
+    filtered_log_probs,
+    first_uniform,
+    gumbel_argmax,
+    scores_of,
+)
+from simsd.forward.transfer import to_device, to_host
 from simsd.messages.request import TokenLogprob
-from simsd.messages.round import Verdict
+from simsd.messages.round import BlockVerdict, DraftedBlock, Proposal, Work
+from simsd.messages.worker import WorkerInfo
+from simsd.verification.accept import Decision, Scores, Tests
+from simsd.verification.rows import Rows
+from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculation
+
+DRAFTED = ("drafted", "q_ids", "q_probs")
+"""Arrays of the tokens that rejection sampling tests: what was drafted, and from which distribution."""
 
 
-def judge(tasks: list[Task], logits: Tensor) -> dict[str, Verdict]:
-    """logits [M, V], the wanted rows of all tasks in order -> what each sequence reveals."""
-    verdicts = {task.work.seq_id: Verdict(0) for task in tasks}
-    wanted = [want for task in tasks for want in task.wanted]
-    assert logits.shape[0] == len(wanted)
-    if not wanted:
-        return verdicts
-    params = RowParams.build(wanted, logits.device)
-    log_probs = filtered_log_probs(logits, params)
-    scores = score(log_probs, params)
-    first = 0
-    for task in tasks:
-        task.shift(first)
-        first += len(task.wanted)
-    tested = [task for task in tasks if task.proposal and task.work.params.method != "exact"]
-    tests = _rejection_tests(tested, log_probs, params) if params.any_warm else _greedy_tests(tested, scores)
-    for task in tasks:
-        work, verdict = task.work, verdicts[task.work.seq_id]
-        if not task.states:
+@dataclass(slots=True)
+class Look:
+    """One sequence's part in a verify forward: how its open block is looked at, and which logits rows are its own."""
+
+    work: Work
+    verification: Verification
+    drafted: DraftedBlock | None
+    span: range
+    tested: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tested = self.verification.tested()
+
+    @property
+    def warm(self) -> bool:
+        return self.work.params.temperature > 0
+
+    @property
+    def rejects(self) -> bool:
+        """Whether rejection sampling tests its drafted tokens."""
+        return self.warm and self.drafted is not None and bool(self.tested)
+
+    @property
+    def draws_own(self) -> bool:
+        """Whether the next draft is read from this forward, beyond its best tokens."""
+        params = self.work.params
+        return params.drafts_itself and (self.warm or params.method == "s2d2")
+
+
+def look_at(
+    asked: list[tuple[Work, Rows]], proposals: dict[str, Proposal], limits: Limits, wants: list[Want]
+) -> list[Look]:
+    """How each sequence's open block is looked at; its rows are added, and `wants` gets an entry for each logits row.
+
+    asked: works whose open block comes with the forward, and their rows so far. A sequence that waits for its draft to
+    catch up is not looked at, so that its answer does not depend on timing.
+    """
+    looks = []
+    for work, rows in asked:
+        assert work.block is not None
+        proposal = proposals.get(work.seq_id, work.proposal)
+        drafted = proposal.blocks[0] if proposal is not None and not work.forced else None
+        verification: Verification
+        if work.forced:
+            verification = Forced(work.params, work.block, work.forced)
+        elif drafted is not None:
+            verification = speculation(work.params)(work.params, work.block, drafted, limits)
+        elif not work.gamma:
+            verification = Denoising(work.params, work.block)
+        else:
             continue
-        context = _decide(task, verdict, scores, tests)
-        if context is not None and work.params.drafts_itself:
-            taken = {offset for offset, _ in verdict.reveals} if work.params.method != "s2d2" else set()
-            verdict.proposal = own_draft(work.params, context, taken, log_probs, params, scores)
-        if work.report.events and task.proposal is not None:
-            verdict.proposed = list(zip(task.proposal.offsets, task.proposal.tokens, strict=True))
-    _add_logprobs([(task.work.report.logprobs, verdicts[task.work.seq_id]) for task in tasks], logits)
-    return verdicts
+        first = len(wants)
+        verification.lay(rows, wants)
+        looks.append(Look(work, verification, drafted, range(first, len(wants))))
+    return looks
 
 
-def _decide(
-    task: Task, verdict: Verdict, scores: Scores, tests: dict[str, tuple[list[bool], list[int]]]
-) -> Slots | None:
-    """Fill the verdict in by the sequence's rule. -> the rows of the last state, if the target looked at it."""
-    work, proposal = task.work, task.proposal
-    if work.forced:
-        for offset, token in enumerate(work.forced):
-            verdict.reveal(offset, token, "denoised", task.states[(1 << offset) - 1].rows[0])
-        return None
-    if proposal is None:
-        for offset, token, row in denoise_step(work.params, work.step, len(work.block), task.states[0], scores):
-            verdict.reveal(offset, token, "denoised", row)
-        verdict.steps = 1
-        verdict.fallback = len(verdict.reveals) if work.params.method == "simsd" else 0
-        return task.states[0]
-    if work.params.method == "exact":
-        return walk(verdict, work.params, work.step, len(work.block), proposal, task.states, scores)
-    stood = judge_draft(verdict, proposal, task.tested_rows(), *tests[work.seq_id])
-    if work.params.method == "s2d2":
-        verdict.steps = 1
-        return None
-    if not stood:  # of paired rows, none shows the state before the rejected token
-        return task.states[(1 << verdict.accepted) - 1] if work.params.layout == "branches" else None
-    add_bonus(verdict, work.params, task.undrafted(), scores)
-    return task.undrafted()
+@dataclass(slots=True)
+class Judged:
+    """What became of one sequence's look; `proposal` is what the target drafts for itself."""
+
+    block: BlockVerdict
+    proposal: Proposal | None
 
 
-def _add_logprobs(asked: list[tuple[int | None, Verdict]], logits: Tensor) -> None:
-    """Of each reveal of who asked for them, from its logits row; the rows mean nothing outside this forward."""
-    asked_rows = [row for top, verdict in asked if top is not None for row in verdict.rows]
-    if asked_rows:
-        index = torch.tensor(asked_rows, device=logits.device)
-        log_probs = logits[index].log_softmax(dim=-1)
-        width = max(top or 0 for top, _ in asked)
-        values, ids = (each.tolist() for each in log_probs.topk(width, dim=-1))
-        tokens = [token for top, verdict in asked if top is not None for _, token in verdict.reveals]
-        own = log_probs.gather(1, torch.tensor(tokens, device=logits.device).unsqueeze(1)).squeeze(1).tolist()
-        first = 0
-        for top, verdict in asked:
-            if top is not None:
-                last = first + len(verdict.rows)
-                verdict.logprobs = [
-                    TokenLogprob(own[i], list(zip(ids[i][:top], values[i][:top], strict=True)))
-                    for i in range(first, last)
-                ]
-                first = last
-    for _, verdict in asked:
-        verdict.rows = []
-
-
-def _greedy_tests(tasks: list[Task], scores: Scores) -> dict[str, tuple[list[bool], list[int]]]:
-    """As `_rejection_tests`, where no row is sampled: what is not the target's best token gives way to that."""
-    tests = {}
-    for task in tasks:
-        assert task.proposal is not None
-        best = [scores.token[row] for row in task.tested_rows()]
-        tests[task.work.seq_id] = ([a == b for a, b in zip(task.proposal.tokens, best, strict=True)], best)
-    return tests
-
-
-def _rejection_tests(
-    tasks: list[Task], log_probs: Tensor, params: RowParams
-) -> dict[str, tuple[list[bool], list[int]]]:
-    """Per sequence, in step order: whether each drafted token stands, and what would replace it."""
-    if not tasks:
+def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo) -> dict[str, Judged]:
+    """logits [M, V] of the wanted rows in order, which are changed -> what each sequence reveals, by its id."""
+    assert logits.shape[0] == len(wants)
+    if not wants:
         return {}
-    device = log_probs.device
-    proposals = [task.proposal for task in tasks if task.proposal]
-    rows = torch.tensor([row for task in tasks for row in task.tested_rows()], device=device)
-    tokens = torch.tensor([token for proposal in proposals for token in proposal.tokens], device=device)
-    width = max(proposal.q_ids.shape[1] for proposal in proposals)
-    q_ids = torch.zeros(len(rows), width, dtype=torch.int64)
-    q_probs = torch.zeros(len(rows), width)
-    first = 0
-    for proposal in proposals:
-        count, k = proposal.q_ids.shape
-        q_ids[first : first + count, :k] = torch.from_numpy(proposal.q_ids.copy())
-        q_probs[first : first + count, :k] = torch.from_numpy(proposal.q_probs.copy())
-        first += count
-    stands, instead = rejection(log_probs[rows], params.select(rows), tokens, q_ids.to(device), q_probs.to(device))
-    flags, replacements = stands.tolist(), instead.tolist()
-    tests, first = {}, 0
-    for task, proposal in zip(tasks, proposals, strict=True):
-        last = first + len(proposal.offsets)
-        tests[task.work.seq_id] = (flags[first:last], replacements[first:last])
-        first = last
-    return tests
+    batch = _Batch(looks, wants, logits.shape[1], info)
+    sent = dict(zip(batch.arrays, to_device(list(batch.arrays.values()), logits.device), strict=True))
+    adjust(logits, info.mask_token_id, sent)
+    log_probs = filtered_log_probs(logits, sent)
+    read = to_host(batch.read(logits, log_probs, sent))
+    scores = scores_of(read, batch.sampled)
+    tests, own, logprobs = batch.tests(read, scores), batch.own_rows(read), batch.logprobs(read)
+    judged = {}
+    for look in looks:
+        work, params = look.work, look.work.params
+        decision = look.verification.decide(scores, tests[work.seq_id])
+        block = BlockVerdict(decision.reveals, decision.kinds, steps=decision.steps, drafted=decision.drafted)
+        if look.drafted is None and params.method == "simsd" and not work.forced:
+            block.fallback = len(decision.reveals)
+        if work.report.logprobs is not None:
+            block.logprobs = [
+                logprobs.of(row, token, work.report.logprobs)
+                for row, (_, token) in zip(decision.rows, decision.reveals, strict=True)
+            ]
+        if work.report.events and look.drafted is not None:
+            block.proposed = list(look.drafted.entries())
+        judged[work.seq_id] = Judged(block, _own_draft(look, decision, batch.params, scores, own))
+    return judged
+
+
+def _own_draft(look: Look, decision: Decision, params: RowParams, scores: Scores, own: OwnRows) -> Proposal | None:
+    if decision.context is None or not look.work.params.drafts_itself:
+        return None
+    # What S2D2's draft step reveals is part of the span that it may verify instead.
+    taken = {offset for offset, _ in decision.reveals} if look.work.params.method != "s2d2" else set()
+    return own_draft(look.work.params, decision.context, taken, params, scores, own)
+
+
+@dataclass(slots=True)
+class _Logprobs:
+    """Log-probabilities of the model's own distribution: of `tokens` [M, 3] that a row may reveal, and the likeliest.
+
+    place: logits row -> its place in `own`, `top` and `ids`, [asked rows, ...] each.
+    """
+
+    place: dict[int, int]
+    tokens: list[list[int]]
+    own: list[list[float]]
+    top: list[list[float]]
+    ids: list[list[int]]
+
+    def of(self, row: int, token: int, alternatives: int) -> TokenLogprob:
+        i = self.place[row]
+        logprob = self.own[i][self.tokens[i].index(token)]
+        return TokenLogprob(logprob, list(zip(self.ids[i][:alternatives], self.top[i][:alternatives], strict=True)))
+
+
+class _Batch:
+    """What the rows of a batch are read for, written down before anything is on a device.
+
+    sampled: rows whose token is drawn: those of sampled requests that no given token is looked at in. tested: rows in
+    which rejection sampling tests a drafted token. own: rows that the target may draft from. asked: rows of requests
+    that report log-probabilities.
+    """
+
+    def __init__(self, looks: list[Look], wants: list[Want], vocabulary: int, info: WorkerInfo) -> None:
+        self.looks, self.vocabulary = looks, vocabulary
+        self.params = RowParams.build(wants)
+        warm_tests = [look for look in looks if look.rejects]
+        tested = [row for look in warm_tests for row in look.tested]
+        draws = self.params.warm
+        draws[[row for look in looks for row in look.tested]] = False
+        self.sampled = draws.nonzero()[0]
+        self.tested = np.array(tested, np.int64)
+        self.own = np.array([row for look in looks if look.draws_own for row in look.span], np.int64)
+        self.asked = np.array([r for k in looks if k.work.report.logprobs is not None for r in k.span], np.int64)
+        self.alternatives = max((look.work.report.logprobs or 0 for look in looks), default=0)
+        self.arrays: dict[str, NDArray[Any]] = self.params.filters(vocabulary)
+        self.arrays |= adjustments(((look.work, look.span) for look in looks), wants, info.eos_token_ids)
+        if len(self.sampled) or tested:
+            keys = self.params.keys(SAMPLE, self.sampled), self.params.keys(RECOVER, self.tested)
+            self.arrays |= {"sampled": self.sampled, "keys": np.concatenate(keys)}
+        if tested:
+            self.arrays |= self._drafted(warm_tests)
+        if len(self.own):
+            self.arrays["own"] = self.own
+        if len(self.asked):
+            self.arrays |= {"asked": self.asked, "known": self._known(len(wants))}
+
+    def _drafted(self, looks: list[Look]) -> dict[str, NDArray[Any]]:
+        """The tokens that rejection sampling tests, and the distributions that they were drawn from, padded."""
+        blocks = [look.drafted for look in looks if look.drafted is not None]
+        width = max(block.q_ids.shape[1] for block in blocks)
+        q_ids = np.zeros((len(self.tested), width), np.int64)
+        q_probs = np.zeros((len(self.tested), width), np.float32)
+        first = 0
+        for block in blocks:
+            count, k = block.q_ids.shape
+            q_ids[first : first + count, :k], q_probs[first : first + count, :k] = block.q_ids, block.q_probs
+            first += count
+        tokens = np.array([token for block in blocks for token in block.tokens], np.int64)
+        return {"tested": self.tested, "drafted": tokens, "q_ids": q_ids, "q_probs": q_probs}
+
+    def _known(self, rows: int) -> NDArray[np.int64]:
+        """The drafted or forced token that each row may reveal; -1 where it can only be one of the target's."""
+        known = np.full(rows, -1, np.int64)
+        for look in self.looks:
+            tokens = look.work.forced if look.drafted is None else look.drafted.tokens
+            known[look.tested] = tokens[: len(look.tested)]
+        return known
+
+    def read(self, logits: Tensor, log_probs: Tensor, sent: dict[str, Tensor]) -> dict[str, Tensor]:
+        """All that the rules need of the rows, still on the device."""
+        found: dict[str, Tensor] = {}
+        found["top"], found["best"] = log_probs.max(dim=-1)
+        weights = []
+        if len(self.sampled):
+            weights.append(log_probs if len(self.sampled) == len(log_probs) else log_probs[sent["sampled"]])
+        if len(self.tested):
+            found["p_drafted"], rest = rejection(log_probs[sent["tested"]], *(sent[name] for name in DRAFTED))
+            weights.append(rest)
+        if weights:
+            together = torch.cat(weights) if len(weights) > 1 else weights[0]
+            found["picks"] = gumbel_argmax(together, sent["keys"])
+            found["picked"] = together.gather(1, found["picks"].unsqueeze(1)).squeeze(1)
+        if any(look.work.params.remasking == "entropy" for look in self.looks):
+            found["entropy"] = entropies(log_probs)
+        if len(self.own):
+            own, settings = log_probs[sent["own"]], [look.work.params for look in self.looks if look.draws_own]
+            width = max(params.draft_top_k if params.temperature > 0 else 2 for params in settings)
+            found["own_top"], found["own_ids"] = own.topk(min(max(2, width), self.vocabulary), dim=-1)
+            if any(params.routing_score == "entropy" for params in settings):
+                found["own_entropy"] = entropies(own)
+        if len(self.asked):
+            found |= self._read_logprobs(logits, found, sent)
+        return found
+
+    def _read_logprobs(self, logits: Tensor, found: dict[str, Tensor], sent: dict[str, Tensor]) -> dict[str, Tensor]:
+        token = found["best"].clone()
+        if len(self.sampled):
+            token[sent["sampled"]] = found["picks"][: len(self.sampled)]
+        known, recovered = torch.where(sent["known"] < 0, token, sent["known"]), token.clone()
+        if len(self.tested):
+            recovered[sent["tested"]] = found["picks"][len(self.sampled) :]
+        tokens = torch.stack((token, known, recovered), dim=1)[sent["asked"]]
+        log_probs = logits[sent["asked"]].log_softmax(dim=-1)
+        top, ids = log_probs.topk(self.alternatives, dim=-1)
+        return {"asked_tokens": tokens, "asked_own": log_probs.gather(1, tokens), "asked_top": top, "asked_ids": ids}
+
+    def tests(self, read: dict[str, Tensor], scores: Scores) -> dict[str, Tests]:
+        """Of each sequence's drafted tokens, by its id: at temperature 0 only the target's best token stands."""
+        tests, first = {}, 0
+        if len(self.tested):
+            stands, instead = self._rejected(read)
+        for look in self.looks:
+            if look.rejects:
+                last = first + len(look.tested)
+                tests[look.work.seq_id] = Tests(stands[first:last], instead[first:last])
+                first = last
+            else:
+                best = [scores.token[row] for row in look.tested]
+                drafted = look.drafted.tokens if look.drafted is not None else []
+                tests[look.work.seq_id] = Tests([a == b for a, b in zip(drafted, best, strict=False)], best)
+        return tests
+
+    def _rejected(self, read: dict[str, Tensor]) -> tuple[list[bool], list[int]]:
+        """Accept with probability min(1, p(x) / q(x)), for the tokens of all tested rows (paper, section 3)."""
+        uniform = first_uniform(self.params.keys(ACCEPT, self.tested))
+        q_ids, q_probs, drafted = self.arrays["q_ids"], self.arrays["q_probs"], self.arrays["drafted"]
+        q_drafted = np.where(q_ids == drafted[:, None], q_probs, np.float32(0)).sum(axis=1)
+        accepted = uniform * q_drafted < read["p_drafted"].numpy()
+        # Where p has nothing above q the two are equal, and nothing could be recovered.
+        accepted |= np.isneginf(read["picked"][len(self.sampled) :].numpy())
+        return accepted.tolist(), read["picks"][len(self.sampled) :].tolist()
+
+    def own_rows(self, read: dict[str, Tensor]) -> OwnRows:
+        index = {row: place for place, row in enumerate(self.own.tolist())}
+        nothing = torch.empty(0, 0)
+        entropy = read["own_entropy"].tolist() if "own_entropy" in read else []
+        return OwnRows(index, read.get("own_top", nothing), read.get("own_ids", nothing), entropy, self.vocabulary)
+
+    def logprobs(self, read: dict[str, Tensor]) -> _Logprobs:
+        place = {row: i for i, row in enumerate(self.asked.tolist())}
+        names = ("asked_tokens", "asked_own", "asked_top", "asked_ids")
+        return _Logprobs(place, *(read[name].tolist() if name in read else [] for name in names))
+
+
+def rejection(log_p: Tensor, tokens: Tensor, q_ids: Tensor, q_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """What speculative sampling's test at each drafted slot needs of p.
+
+    log_p [M, V] filtered, on the device with all others; tokens [M] drafted; q_ids, q_probs [M, k].
+    -> (p of the drafted token [M], log of what a rejected token is replaced from, max(0, p - q), [M, V]).
+    """
+    assert log_p.ndim == 2 and q_ids.shape == q_probs.shape
+    p = log_p.exp()
+    p_drafted = p.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    return p_drafted, p.scatter_add(1, q_ids, -q_probs.to(p.dtype)).clamp_(min=0).log_()

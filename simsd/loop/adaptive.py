@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import Verdict, Verdicts
+from simsd.verification.schemes import speculation
 
 FADE = 0.99
 """Weight of a round when the next one has come."""
@@ -118,15 +119,7 @@ class Costs:
 
 def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: int) -> int:
     """Rows of a round; a block that was just opened commits the one before it."""
-    if not choice.gamma:
-        rows = block_size
-    elif params.method == "exact":
-        states = max(1, min(choice.row_budget // block_size, (1 << choice.gamma) - 1))
-        rows = states * block_size
-    elif params.layout == "branches":
-        rows = (choice.gamma + 1) * block_size
-    else:
-        rows = block_size + choice.gamma
+    rows = speculation(params).cost(block_size, choice.gamma, choice.row_budget) if choice.gamma else block_size
     return rows + (block_size if opened == block_size else 0)
 
 
@@ -157,7 +150,7 @@ class Adaptive:
         if self.now.gamma and not verdict.drafted:
             return  # the draft was left behind, and is catching up
         # A walk, or a step of the target's own, has one token anyway, and ends with it unless the block is full.
-        stood, fell = len(verdict.reveals) - 1, len(verdict.reveals) < self.opened
+        stood, fell = verdict.revealed - 1, verdict.revealed < self.opened
         if self.now.gamma and self.params.method == "simsd":
             stood, fell = verdict.accepted, verdict.recovered > 0
         key = (self.now.draft_steps, self.now.row_budget)

@@ -12,6 +12,7 @@ gives context, a mask row is where the model predicts, a solo row is a mask row 
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,11 +61,11 @@ class Rows:
         self._trunk(tokens, start, block_size)
         self.kept = len(self)
 
-    def assume(self, block: list[int], start: int) -> None:
+    def assume(self, block: Sequence[int], start: int) -> None:
         """A whole block at position `start` that is seen like a committed one, but not kept."""
         self._trunk(block, start, len(block))
 
-    def _trunk(self, tokens: list[int], start: int, block_size: int) -> None:
+    def _trunk(self, tokens: Sequence[int], start: int, block_size: int) -> None:
         count, positions = len(tokens), range(start, start + len(tokens))
         self.token += tokens
         self.position += positions
@@ -73,7 +74,7 @@ class Rows:
         self.kind += [DATA] * count
         self.tau += [0] * count
 
-    def denoise(self, block: list[int], start: int, mask_token_id: int, branch: int = 0) -> None:
+    def denoise(self, block: Sequence[int], start: int, mask_token_id: int, branch: int = 0) -> None:
         """A copy of the open block at position `start`: every row sees every other; open rows want logits."""
         count, first = len(block), len(self)
         self.wants += [first + offset for offset, token in enumerate(block) if token == mask_token_id]
@@ -86,7 +87,7 @@ class Rows:
 
     def paired(
         self,
-        block: list[int],
+        block: Sequence[int],
         start: int,
         mask_token_id: int,
         offsets: list[int],
@@ -112,7 +113,9 @@ class Rows:
                 position = start + offset if aligned else start + offset + size
                 self._add(mask_token_id, position, index, 0, MASK, tau.get(offset, NEVER))
 
-    def causal(self, block: list[int], start: int, mask_token_id: int, offsets: list[int], tokens: list[int]) -> None:
+    def causal(
+        self, block: Sequence[int], start: int, mask_token_id: int, offsets: list[int], tokens: list[int]
+    ) -> None:
         """S2D2's verification: the block read from left to right, candidates `tokens` at ascending `offsets` in it."""
         index, filled = start // len(block), list(block)
         for offset, token in zip(offsets, tokens, strict=True):

@@ -220,15 +220,16 @@ class SyntheticDraft(LocalClient):
         self.oracle.release(seq_ids)
 
     def _spoil(self, proposal: Proposal, work: Work) -> Proposal:
-        block_start = work.start + len(work.commit)
-        chance = Random(f"{work.prompt_tokens} {block_start} {work.block}")
+        assert work.block is not None
+        chance = Random(f"{work.prompt_tokens} {work.block.start} {list(work.block.tokens)}")
         avoid = {self.info.mask_token_id, *self.info.eos_token_ids}
+        [drafted] = proposal.blocks
         tokens = []
-        for token in proposal.tokens:
+        for token in drafted.tokens:
             others = (other % self.info.vocab_size for other in range(token + 1, token + len(avoid) + 2))
             tokens.append(token if chance.random() < self.acceptance else next(o for o in others if o not in avoid))
         confidence = [self.acceptance / 2**rank for rank in range(len(tokens))]
-        return dataclasses.replace(proposal, tokens=tokens, confidence=confidence)
+        return Proposal([dataclasses.replace(drafted, tokens=tokens, confidence=confidence)])
 
 
 def _one_by_one(work: Work) -> Work:
