@@ -8,13 +8,15 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simsd.decoding.sampling import SAMPLE, RowParams, filtered_log_probs, uniform
+from simsd.decoding.sampling import SAMPLE, RowParams, token_counters, uniform
 from simsd.messages.request import DecodeParams
 from simsd.models.sdar import SDARForCausalLM
+from tests.unit.numbers import log_probs_of
 
 TIE = 1e-4
 
@@ -82,11 +84,12 @@ def _step(
     logits: Tensor, positions: list[int], params: DecodeParams, revealed: int, step: int, block_size: int
 ) -> tuple[list[tuple[int, int]], float]:
     """What one step reveals, and how close the nearest other outcome was."""
-    rows = RowParams.build([(params, position, revealed) for position in positions], logits.device)
-    log_probs = filtered_log_probs(logits[positions], rows)
+    wants = [(params, position, revealed) for position in positions]
+    log_probs = log_probs_of(logits[positions], wants)
     values = log_probs.to(torch.float64)
     if params.temperature > 0:
-        noise = uniform(rows.keys(SAMPLE), torch.arange(logits.shape[-1]))
+        keys = RowParams.build(wants).keys(SAMPLE, np.arange(len(wants)))
+        noise = uniform(torch.from_numpy(keys), token_counters(torch.arange(logits.shape[-1])))
         values = values - torch.log(-torch.log(noise))
     best = values.topk(2, dim=-1)
     tokens = best.indices[:, 0].tolist()

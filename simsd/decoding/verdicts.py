@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simsd.decoding.draft import OwnRows, own_draft
+from simsd.decoding.rejection import accepted, residual
 from simsd.decoding.sampling import (
     ACCEPT,
     RECOVER,
@@ -21,7 +22,6 @@ from simsd.decoding.sampling import (
     adjustments,
     entropies,
     filtered_log_probs,
-    first_uniform,
     gumbel_argmax,
     scores_of,
 )
@@ -29,7 +29,7 @@ from simsd.forward.transfer import to_device, to_host
 from simsd.messages.request import TokenLogprob
 from simsd.messages.round import BlockVerdict, DraftedBlock, Proposal, Work
 from simsd.messages.worker import WorkerInfo
-from simsd.verification.accept import Decision, Scores, Tests
+from simsd.verification.accept import Decision, Scores, TokenTests
 from simsd.verification.rows import Rows
 from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculation
 
@@ -221,7 +221,7 @@ class _Batch:
         if len(self.sampled):
             weights.append(log_probs if len(self.sampled) == len(log_probs) else log_probs[sent["sampled"]])
         if len(self.tested):
-            found["p_drafted"], rest = rejection(log_probs[sent["tested"]], *(sent[name] for name in DRAFTED))
+            found["p_drafted"], rest = residual(log_probs[sent["tested"]], *(sent[name] for name in DRAFTED))
             weights.append(rest)
         if weights:
             together = torch.cat(weights) if len(weights) > 1 else weights[0]
@@ -251,7 +251,7 @@ class _Batch:
         top, ids = log_probs.topk(self.alternatives, dim=-1)
         return {"asked_tokens": tokens, "asked_own": log_probs.gather(1, tokens), "asked_top": top, "asked_ids": ids}
 
-    def tests(self, read: dict[str, Tensor], scores: Scores) -> dict[str, Tests]:
+    def tests(self, read: dict[str, Tensor], scores: Scores) -> dict[str, TokenTests]:
         """Of each sequence's drafted tokens, by its id: at temperature 0 only the target's best token stands."""
         tests, first = {}, 0
         if len(self.tested):
@@ -259,23 +259,21 @@ class _Batch:
         for look in self.looks:
             if look.rejects:
                 last = first + len(look.tested)
-                tests[look.work.seq_id] = Tests(stands[first:last], instead[first:last])
+                tests[look.work.seq_id] = TokenTests(stands[first:last], instead[first:last])
                 first = last
             else:
                 best = [scores.token[row] for row in look.tested]
                 drafted = look.drafted.tokens if look.drafted is not None else []
-                tests[look.work.seq_id] = Tests([a == b for a, b in zip(drafted, best, strict=False)], best)
+                tests[look.work.seq_id] = TokenTests([a == b for a, b in zip(drafted, best, strict=False)], best)
         return tests
 
     def _rejected(self, read: dict[str, Tensor]) -> tuple[list[bool], list[int]]:
-        """Accept with probability min(1, p(x) / q(x)), for the tokens of all tested rows (paper, section 3)."""
-        uniform = first_uniform(self.params.keys(ACCEPT, self.tested))
-        q_ids, q_probs, drafted = self.arrays["q_ids"], self.arrays["q_probs"], self.arrays["drafted"]
-        q_drafted = np.where(q_ids == drafted[:, None], q_probs, np.float32(0)).sum(axis=1)
-        accepted = uniform * q_drafted < read["p_drafted"].numpy()
-        # Where p has nothing above q the two are equal, and nothing could be recovered.
-        accepted |= np.isneginf(read["picked"][len(self.sampled) :].numpy())
-        return accepted.tolist(), read["picks"][len(self.sampled) :].tolist()
+        """For the tokens of all tested rows: whether they stand, and what replaces them."""
+        first = len(self.sampled)
+        replacement, keys = read["picked"][first:].numpy(), self.params.keys(ACCEPT, self.tested)
+        tokens, q_ids, q_probs = (self.arrays[name] for name in DRAFTED)
+        stands = accepted(keys, tokens, q_ids, q_probs, read["p_drafted"].numpy(), replacement)
+        return stands.tolist(), read["picks"][first:].tolist()
 
     def own_rows(self, read: dict[str, Tensor]) -> OwnRows:
         index = {row: place for place, row in enumerate(self.own.tolist())}
@@ -287,15 +285,3 @@ class _Batch:
         place = {row: i for i, row in enumerate(self.asked.tolist())}
         names = ("asked_tokens", "asked_own", "asked_top", "asked_ids")
         return _Logprobs(place, *(read[name].tolist() if name in read else [] for name in names))
-
-
-def rejection(log_p: Tensor, tokens: Tensor, q_ids: Tensor, q_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """What speculative sampling's test at each drafted slot needs of p.
-
-    log_p [M, V] filtered, on the device with all others; tokens [M] drafted; q_ids, q_probs [M, k].
-    -> (p of the drafted token [M], log of what a rejected token is replaced from, max(0, p - q), [M, V]).
-    """
-    assert log_p.ndim == 2 and q_ids.shape == q_probs.shape
-    p = log_p.exp()
-    p_drafted = p.gather(1, tokens.unsqueeze(1)).squeeze(1)
-    return p_drafted, p.scatter_add(1, q_ids, -q_probs.to(p.dtype)).clamp_(min=0).log_()

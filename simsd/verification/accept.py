@@ -37,7 +37,7 @@ class Scores:
 
 
 @dataclass(slots=True)
-class Tests:
+class TokenTests:
     """Of each drafted token in step order: whether it stands, and the target's token in its place if it does not."""
 
     stands: list[bool]
@@ -64,7 +64,7 @@ class Decision:
         self.rows.append(row)
 
 
-def keep_prefix(decision: Decision, drafted: DraftedBlock, rows: list[int], tests: Tests) -> bool:
+def keep_prefix(decision: Decision, drafted: DraftedBlock, rows: list[int], tests: TokenTests) -> bool:
     """Keep the longest accepted prefix in step order; the target's token at the first rejection. True if all stood.
 
     rows: the logits row that tested each drafted token.

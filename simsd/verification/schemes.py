@@ -11,7 +11,7 @@ from typing import Protocol
 from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import DraftedBlock
-from simsd.verification.accept import Decision, Scores, Slots, Tests, add_bonus, denoise_step, keep_prefix, walk
+from simsd.verification.accept import Decision, Scores, Slots, TokenTests, add_bonus, denoise_step, keep_prefix, walk
 from simsd.verification.drafted_states import drafted_states
 from simsd.verification.rows import Rows
 
@@ -39,7 +39,7 @@ class Verification(Protocol):
         None where no single row does.
         """
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         """What stands. scores: of all logits rows of the batch; tests: of the rows of `tested`."""
 
 
@@ -67,7 +67,7 @@ class Denoising:
     def tested(self) -> list[int]:
         return []
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision(steps=1, context=self.slots)
         for offset, token, row in denoise_step(self.params, self.block.step, self.block.size, self.slots, scores):
             decision.reveal(offset, token, "denoised", row)
@@ -91,7 +91,7 @@ class Forced:
     def tested(self) -> list[int]:
         return [slots.rows[0] for slots in self.slots]
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
         for offset, token in enumerate(self.forced):
             decision.reveal(offset, token, "denoised", self.slots[offset].rows[0])
@@ -122,7 +122,7 @@ class Paired:
         row_of = dict(zip(self.slots.offsets, self.slots.rows, strict=True))
         return [row_of[offset] for offset in self.drafted.offsets]
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
         if keep_prefix(decision, self.drafted, self.tested(), tests):
             # No row shows the state before a rejected token; those of undrafted positions show the one behind all.
@@ -164,7 +164,7 @@ class Branches:
         slots = zip(self.drafted.offsets, self.slots, strict=False)
         return [state.rows[state.offsets.index(offset)] for offset, state in slots]
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
         if keep_prefix(decision, self.drafted, self.tested(), tests):
             whole = len(self.slots) == len(self.drafted.offsets)
@@ -200,7 +200,7 @@ class DraftedStates:
     def tested(self) -> list[int]:
         return []
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         return walk(self.params, self.block.step, self.block.size, self.drafted, self.slots, scores)
 
     @staticmethod
@@ -228,7 +228,7 @@ class Causal:
     def tested(self) -> list[int]:
         return self.slots.rows
 
-    def decide(self, scores: Scores, tests: Tests) -> Decision:
+    def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
         keep_prefix(decision, self.drafted, self.slots.rows, tests)
         decision.steps = 1

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from simsd.forward.attention import plan_attention
+from simsd.forward.attention import Biases, plan_attention
 from simsd.forward.pages import PagePool, kv_tensors
+from simsd.forward.transfer import to_device
 from simsd.models.registry import load_model
 from simsd.models.sdar import SDARForCausalLM
 from simsd.verification.rows import DATA, TRUNK, Rows
@@ -82,7 +83,8 @@ class Pages:
         held = {name: self.pool.sequences[name] for name in batch}
         repeat = self.model.config.num_attention_heads // self.model.config.num_key_value_heads
         members = [(held[n], rows) for n, rows in batch.items()]
-        attend = plan_attention(self.kv, members, self.scratch, repeat, padding, one_group)
+        plan = plan_attention(members, self.scratch, len(self.kv[0]) - 1, padding, one_group)
+        attend = plan.on_device(self.kv, to_device(plan.arrays(), self.kv[0].device), Biases(self.kv[0], repeat))
         tokens = torch.tensor([t for rows in batch.values() for t in rows.token] + [0] * padding)
         positions = torch.tensor([p for rows in batch.values() for p in rows.position] + [0] * padding)
         logits = self.model.logits(self.model(tokens, positions, attend))[: len(tokens) - padding]
