@@ -152,6 +152,7 @@ class StandIn:
         return watched
 
     def launched(self, name: str, launches: int = 1) -> None:
+        """Count launches of the operation of this name, inside or outside as it is now."""
         if self._depth:
             self.counts.inside += launches
         elif launches:
@@ -191,9 +192,9 @@ class _Operations(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         ours = any(isinstance(tensor, DeviceTensor) for tensor in _tensors(args, kwargs))
         target = kwargs.get("device")
-        if target is not None:
-            kwargs = kwargs | {"device": "cpu"}
         made_here = is_stand_in(target)
+        if made_here:
+            kwargs = kwargs | {"device": "cpu"}
         if not ours and not made_here:
             return func(*args, **kwargs)
         if func is aten._to_copy.default and (target is not None and made_here != ours):

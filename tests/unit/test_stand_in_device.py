@@ -31,6 +31,7 @@ MAKERS: dict[str, Callable[[str], Tensor]] = {
     "empty": lambda name: torch.empty(2, 0, device=name),
     "like": lambda name: torch.full_like(torch.zeros(2, device=name), 7),
     "new": lambda name: torch.zeros(2, device=name).new_ones(3),
+    "empty parameter": lambda name: nn.Linear(3, 2, device="meta").to_empty(device=name).weight.zero_(),
     "parameter": lambda name: nn.Linear(3, 2).to(name).weight,
 }
 
@@ -72,6 +73,12 @@ def test_a_number_from_the_host_may_come_as_a_tensor(device: StandIn) -> None:
     there = grid().to(device.name)
     assert torch.equal((there * torch.tensor(2.0)).cpu(), grid() * 2)
     assert torch.equal(torch.where(there > 3, there, torch.tensor(0.5)).cpu(), torch.where(grid() > 3, grid(), 0.5))
+
+
+def test_other_devices_are_left_alone(device: StandIn) -> None:
+    assert torch.empty(3, device="meta").is_meta and torch.zeros(3, device="cpu").is_cpu
+    with pytest.raises(RuntimeError, match="same device"):
+        grid().to(device.name) + grid().to("meta")
 
 
 def test_numpy_sees_the_host_only(device: StandIn) -> None:
