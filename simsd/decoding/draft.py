@@ -23,6 +23,7 @@ from simsd.decoding.sampling import (
     filtered_log_probs,
     gumbel_argmax,
     scores_of,
+    select,
 )
 from simsd.forward.transfer import to_device, to_host
 from simsd.messages.block import BlockState
@@ -102,15 +103,17 @@ def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: 
     adjust(logits, info.mask_token_id, sent)
     log_probs = filtered_log_probs(logits, sent)
     read: dict[str, Tensor] = {}
-    read["top"], read["best"] = log_probs.max(dim=-1)
-    if len(sampled):
-        drawn = log_probs if len(sampled) == len(wants) else log_probs[sent["sampled"]]
-        read["picks"] = gumbel_argmax(drawn, sent["keys"])
-        read["picked"] = drawn.gather(1, read["picks"].unsqueeze(1)).squeeze(1)
     if len(proposing_rows):
         width = min(max(p.draft_top_k for p, _, _ in wants), logits.shape[1])
-        drawn = log_probs if len(proposing_rows) == len(wants) else log_probs[sent["proposing"]]
-        read["q"], read["q_ids"] = drawn.topk(width, dim=-1)
+        read["q"], read["q_ids"] = select(log_probs, proposing_rows, sent["proposing"]).topk(width, dim=-1)
+    if len(proposing_rows) < len(wants):
+        read["top"], read["best"] = log_probs.max(dim=-1)
+    else:
+        read["top"], read["best"] = read["q"][:, 0], read["q_ids"][:, 0]
+    if len(sampled):
+        drawn = select(log_probs, sampled, sent["sampled"])
+        read["picks"] = gumbel_argmax(drawn, sent["keys"])
+        read["picked"] = drawn.gather(1, read["picks"].unsqueeze(1)).squeeze(1)
     read = to_host(read)
     scores, q = scores_of(read, sampled), {}
     if len(proposing_rows):

@@ -11,30 +11,31 @@ from torch import Tensor
 from simsd.decoding.sampling import first_uniform
 
 
-def residual(log_p: Tensor, tokens: Tensor, q_ids: Tensor, q_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """log_p [M, V] filtered; tokens [M] drafted; q_ids, q_probs [M, k], a token at most once; all on one device.
+def residual(log_p: Tensor, tokens: Tensor, q_ids: Tensor, minus_q: Tensor) -> tuple[Tensor, Tensor]:
+    """log_p [M, V] filtered; tokens [M] drafted; q_ids [M, k], a token at most once in each row, and the negative of
+    their probabilities in q, minus_q [M, k] float32; all on one device.
 
     -> p of the drafted token [M], and log max(0, p - q) [M, V], from which a replacement is drawn.
     """
-    assert log_p.ndim == 2 and q_ids.shape == q_probs.shape
+    assert log_p.ndim == 2 and q_ids.shape == minus_q.shape
     p = log_p.exp()
     p_drafted = p.gather(1, tokens.unsqueeze(1)).squeeze(1)
-    return p_drafted, p.scatter_add(1, q_ids, -q_probs.to(p.dtype)).clamp_(min=0).log_()
+    return p_drafted, p.scatter_add_(1, q_ids, minus_q).clamp_(min=0).log_()
 
 
 def accepted(
     keys: NDArray[np.int64],
     tokens: NDArray[np.int64],
     q_ids: NDArray[np.int64],
-    q_probs: NDArray[np.float32],
+    minus_q: NDArray[np.float32],
     p_drafted: NDArray[np.float32],
     replacement: NDArray[np.float32],
 ) -> NDArray[np.bool_]:
     """Whether each drafted token stands: [M], on the host.
 
-    keys: of the purpose ACCEPT [M]; tokens, q_ids, q_probs as of `residual`, p_drafted what it returned; replacement:
+    keys: of the purpose ACCEPT [M]; tokens, q_ids, minus_q as of `residual`, p_drafted what it returned; replacement:
     the log-weight of each drawn replacement [M]. It is -inf where p has nothing above q, so that the two are equal.
     """
-    q_drafted = np.where(q_ids == tokens[:, None], q_probs, np.float32(0)).sum(axis=1)
+    q_drafted = -np.where(q_ids == tokens[:, None], minus_q, np.float32(0)).sum(axis=1)
     stands: NDArray[np.bool_] = (first_uniform(keys) * q_drafted < p_drafted) | np.isneginf(replacement)
     return stands

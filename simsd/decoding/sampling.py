@@ -28,6 +28,10 @@ _C1 = 0xBF58476D1CE4E5B9
 _C2 = 0x94D049BB133111EB
 
 
+_HALF = torch.tensor(0.5, dtype=torch.float64)
+"""As a tensor, since a number would turn integers into float32."""
+
+
 def _signed(value: int) -> int:
     """The same 64 bits as an int64, which is what torch computes with."""
     return value - 2**64
@@ -69,7 +73,7 @@ def uniform(keys: Tensor, counters: Tensor) -> Tensor:
     x = (x ^ _shift(x, 30)).mul_(_signed(_C1))
     x = (x ^ _shift(x, 27)).mul_(_signed(_C2))
     bits = _shift(x ^ _shift(x, 31), 11)
-    return ((bits.to(torch.float64) + 0.5) * 2.0**-53).clamp_(max=1 - 2.0**-53)
+    return (bits + _HALF).mul_(2.0**-53).clamp_(max=1 - 2.0**-53)
 
 
 def token_counters(tokens: Tensor) -> Tensor:
@@ -164,7 +168,7 @@ def adjustments(
 
 def adjust(logits: Tensor, mask_token_id: int, sent: dict[str, Tensor]) -> None:
     """Make the mask token impossible, and add `adjustments`; logits [M, V], in place."""
-    logits[:, mask_token_id] = -math.inf
+    logits[:, mask_token_id].fill_(-math.inf)
     if "adjusted_rows" in sent:
         logits.index_put_((sent["adjusted_rows"], sent["adjusted_ids"]), sent["adjusted_by"], accumulate=True)
 
@@ -205,6 +209,12 @@ def scores_of(read: dict[str, Tensor], sampled: NDArray[np.int64]) -> Scores:
         for row, pick, chance in zip(sampled.tolist(), read["picks"].tolist(), chances, strict=False):
             token[row], confidence[row] = pick, chance
     return Scores(token, confidence, top, entropy)
+
+
+def select(values: Tensor, rows: NDArray[np.int64], sent: Tensor) -> Tensor:
+    """`rows` of values [M, ...]; `sent` are the same on its device. All of them in order need no copy."""
+    every = len(rows) == len(values) and bool((np.diff(rows) == 1).all())
+    return values if every else values[sent]
 
 
 def entropies(log_probs: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from simsd.decoding.sampling import (
     filtered_log_probs,
     gumbel_argmax,
     scores_of,
+    select,
 )
 from simsd.forward.transfer import to_device, to_host
 from simsd.messages.request import TokenLogprob
@@ -33,8 +34,8 @@ from simsd.verification.accept import Decision, Scores, TokenTests
 from simsd.verification.rows import Rows
 from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculation
 
-DRAFTED = ("drafted", "q_ids", "q_probs")
-"""Arrays of the tokens that rejection sampling tests: what was drafted, and from which distribution."""
+DRAFTED = ("drafted", "q_ids", "minus_q")
+"""Arrays of the tokens that rejection sampling tests: what was drafted, and from which distribution, negated."""
 
 
 @dataclass(slots=True)
@@ -196,14 +197,14 @@ class _Batch:
         blocks = [look.drafted for look in looks if look.drafted is not None]
         width = max(block.q_ids.shape[1] for block in blocks)
         q_ids = np.zeros((len(self.tested), width), np.int64)
-        q_probs = np.zeros((len(self.tested), width), np.float32)
+        minus_q = np.zeros((len(self.tested), width), np.float32)
         first = 0
         for block in blocks:
             count, k = block.q_ids.shape
-            q_ids[first : first + count, :k], q_probs[first : first + count, :k] = block.q_ids, block.q_probs
+            q_ids[first : first + count, :k], minus_q[first : first + count, :k] = block.q_ids, -block.q_probs
             first += count
         tokens = np.array([token for block in blocks for token in block.tokens], np.int64)
-        return {"tested": self.tested, "drafted": tokens, "q_ids": q_ids, "q_probs": q_probs}
+        return {"tested": self.tested, "drafted": tokens, "q_ids": q_ids, "minus_q": minus_q}
 
     def _known(self, rows: int) -> NDArray[np.int64]:
         """The drafted or forced token that each row may reveal; -1 where it can only be one of the target's."""
@@ -219,9 +220,11 @@ class _Batch:
         found["top"], found["best"] = log_probs.max(dim=-1)
         weights = []
         if len(self.sampled):
-            weights.append(log_probs if len(self.sampled) == len(log_probs) else log_probs[sent["sampled"]])
+            weights.append(select(log_probs, self.sampled, sent["sampled"]))
         if len(self.tested):
-            found["p_drafted"], rest = residual(log_probs[sent["tested"]], *(sent[name] for name in DRAFTED))
+            found["p_drafted"], rest = residual(
+                select(log_probs, self.tested, sent["tested"]), *(sent[name] for name in DRAFTED)
+            )
             weights.append(rest)
         if weights:
             together = torch.cat(weights) if len(weights) > 1 else weights[0]
@@ -230,7 +233,10 @@ class _Batch:
         if any(look.work.params.remasking == "entropy" for look in self.looks):
             found["entropy"] = entropies(log_probs)
         if len(self.own):
-            own, settings = log_probs[sent["own"]], [look.work.params for look in self.looks if look.draws_own]
+            own, settings = (
+                select(log_probs, self.own, sent["own"]),
+                [look.work.params for look in self.looks if look.draws_own],
+            )
             width = max(params.draft_top_k if params.temperature > 0 else 2 for params in settings)
             found["own_top"], found["own_ids"] = own.topk(min(max(2, width), self.vocabulary), dim=-1)
             if any(params.routing_score == "entropy" for params in settings):
@@ -271,8 +277,8 @@ class _Batch:
         """For the tokens of all tested rows: whether they stand, and what replaces them."""
         first = len(self.sampled)
         replacement, keys = read["picked"][first:].numpy(), self.params.keys(ACCEPT, self.tested)
-        tokens, q_ids, q_probs = (self.arrays[name] for name in DRAFTED)
-        stands = accepted(keys, tokens, q_ids, q_probs, read["p_drafted"].numpy(), replacement)
+        tokens, q_ids, minus_q = (self.arrays[name] for name in DRAFTED)
+        stands = accepted(keys, tokens, q_ids, minus_q, read["p_drafted"].numpy(), replacement)
         return stands.tolist(), read["picks"][first:].tolist()
 
     def own_rows(self, read: dict[str, Tensor]) -> OwnRows:

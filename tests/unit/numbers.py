@@ -87,8 +87,8 @@ def rejected_or_not(
 ) -> tuple[Tensor, Tensor]:
     """Rejection sampling's test of every row: (whether the token stands, what would replace it)."""
     params, every = RowParams.build(wants), torch.arange(len(wants)).numpy()
-    p_drafted, rest = residual(log_p, tokens, q_ids, q)
+    p_drafted, rest = residual(log_p, tokens, q_ids, -q)
     instead = gumbel_argmax(rest, torch.from_numpy(params.keys(RECOVER, every)))
     replacement = rest.gather(1, instead.unsqueeze(1)).squeeze(1)
-    parts = (each.numpy() for each in (tokens, q_ids, q, p_drafted, replacement))
+    parts = (each.numpy() for each in (tokens, q_ids, -q, p_drafted, replacement))
     return torch.from_numpy(accepted(params.keys(ACCEPT, every), *parts)), instead
