@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from simsd.config import SHIPPED, WorkerConfig
+from simsd.cli.options import add_worker_option
+from simsd.config import SHIPPED
 from simsd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ FULL = {"decode": 20, "ablate": 4, "approx": 6, "speed": 4, "serve": 16}
 """Prompts a family or file, unless --n says otherwise."""
 QUICK = {"decode": 4, "ablate": 2, "approx": 2, "speed": 4, "serve": 16}
 """Prompts in all with --quick, unless --n says otherwise."""
-RUNNERS = get_args(WorkerConfig.model_fields["runner"].annotation)
 QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
 
 Note = Callable[[str], Callable[[], object]]
@@ -99,9 +99,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default=SHIPPED, metavar="DIR", help="default: the shipped one")
     parser.add_argument("--draft", default=SHIPPED, metavar="DIR", help="default: the shipped one")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads (default 1)")
-    parser.add_argument("--device", default="auto", help="default: cuda if there is one")
-    parser.add_argument("--dtype", default="auto", help="default: bfloat16 on a GPU, else float32")
-    parser.add_argument("--runner", choices=RUNNERS, default="eager", help="how forwards are launched (default eager)")
+    for name in ("device", "dtype", "runner"):
+        add_worker_option(parser, name)
     parser.add_argument(
         "--random-weights", metavar="DRAFT,TARGET", help="shapes without weights: sdar-1.7b, sdar-4b, sdar-8b, tiny"
     )

@@ -36,16 +36,14 @@ def _options(parser: argparse.ArgumentParser, command: str) -> Iterator[tuple[st
             for word, below in action.choices.items():
                 yield from _options(below, f"{command} {word}")
             continue
-        yield (
-            f"{command} {' '.join(action.option_strings) or action.dest}",
-            {
-                "dest": action.dest,
-                "nargs": action.nargs,
-                "choices": None if action.choices is None else list(action.choices),
-                "default": None if action.default in (None, argparse.SUPPRESS) else str(action.default),
-                "kind": type(action).__name__.strip("_"),
-            },
-        )
+        facts = {
+            "dest": action.dest,
+            "nargs": action.nargs,
+            "default": None if action.default in (None, argparse.SUPPRESS) else str(action.default),
+            "kind": type(action).__name__.strip("_"),
+        }
+        allowed = {} if action.choices is None else {"choices": list(action.choices)}
+        yield f"{command} {' '.join(action.option_strings) or action.dest}", facts | allowed
 
 
 def _bare(schema: Facts) -> Facts:

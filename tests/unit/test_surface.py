@@ -16,5 +16,5 @@ def test_nothing_that_0_1_0_took_is_lost_or_means_something_else() -> None:
 
 
 def _kept(then: dict[str, object], now: dict[str, object]) -> bool:
-    """Bounds may be told where they were not; nothing that was told may be another."""
+    """Bounds and allowed values may be told where they were not; nothing that was told may be another."""
     return all(now.get(key) == value for key, value in then.items())
