@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_worker_option
+from simsd.cli.options import add_command, add_worker_option, need_measurements
 from simsd.config import SHIPPED
 from simsd.errors import ConfigError
+from simsd.planning.shapes import SHAPES
 
 if TYPE_CHECKING:
     from simsd.eval.datasets import Item
@@ -47,12 +48,12 @@ Note = Callable[[str], Callable[[], object]]
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "bench",
         help="measure the methods",
         description="Measure speed, acceptance and accuracy of the methods on a pair.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", title="what to measure")
     for name, text in WHAT.items():
@@ -101,15 +102,14 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads (default 1)")
     for name in ("device", "dtype", "runner"):
         add_worker_option(parser, name)
-    parser.add_argument(
-        "--random-weights", metavar="DRAFT,TARGET", help="shapes without weights: sdar-1.7b, sdar-4b, sdar-8b, tiny"
-    )
+    parser.add_argument("--random-weights", metavar="DRAFT,TARGET", help=f"shapes without weights: {', '.join(SHAPES)}")
     parser.add_argument(
         "--synthetic-acceptance", type=float, metavar="A", help="draft the target's own tokens, a fraction A unspoilt"
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    need_measurements("bench")
     from simsd_bench.report.results import document, finish, save
 
     kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "speed", "serve"]
@@ -193,12 +193,13 @@ def _approx(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", not
 
 
 def _serve(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd_bench.measure import serve
+    from simsd_bench.measure import sweep
+    from simsd_bench.measure.methods import METHODS
 
-    names = _names("--methods", getattr(args, "methods", None), serve.HTTP_METHODS, serve.DEFAULT_METHODS)
+    names = _names("--methods", getattr(args, "methods", None), METHODS, sweep.DEFAULT_METHODS)
     levels = _integers("--concurrency", args.concurrency or (QUICK_CONCURRENCY if args.quick else CONCURRENCY))
     url = getattr(args, "url", None)
-    return serve.run(spec, asked, _block_sizes(args)[0], names, levels, _protocol(args, spec), url, note)
+    return sweep.run(spec, asked, _block_sizes(args)[0], names, levels, _protocol(args, spec), url, note)
 
 
 def _speed(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:

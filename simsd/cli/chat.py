@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
 from simsd.errors import RequestError, SimSDError
 from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams, Request
@@ -31,12 +31,12 @@ Parts = AsyncGenerator[tuple[str, dict[str, Any] | None], None]
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "chat",
         help="a conversation in the terminal",
         description="Talk to the pair in this process, or to a server with --url.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--url", metavar="URL", help="a running server; without it, the models are loaded here")
     parser.add_argument("--api-key", metavar="KEY", help="for a server that asks for one")

@@ -1,6 +1,7 @@
 """Options that commands share: how to decode (from DecodeParams itself), which models to load and how."""
 
 import argparse
+import importlib.util
 import os
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from simsd.config import SHIPPED, LoopConfig, WorkerConfig
+from simsd.errors import SimSDError
 from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams
 
@@ -17,6 +19,33 @@ if TYPE_CHECKING:
 METAVARS = {int: "N", float: "X", str: "NAME"}
 WORKER_OPTIONS = ("block_size", "mask_token_id", "dtype", "device", "threads", "runner", "tensor_parallel")
 """Settings of both models' workers that a command line has; `simsd serve` has them all."""
+
+
+def add_command(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    help: str,
+    description: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    """The parser of a subcommand, whose description and examples keep their lines."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def need_measurements(command: str) -> None:
+    """Raise a `SimSDError` that says what to install where the measurements are not."""
+    if importlib.util.find_spec("simsd_bench") is None:
+        raise SimSDError(
+            f"simsd {command} needs the package simsd_bench, which is not installed here; it comes with "
+            "pip install 'simsd-serve[bench]', and stands beside simsd in the repository"
+        )
 
 
 def add_decode_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from deployments.args import DECODE_DEFAULTS, ServeArgs
-from simsd.cli.options import flag, kind_of, with_default
+from simsd.cli.options import add_command, flag, kind_of, with_default
 from simsd.config import LoopSettings, WorkerSettings
 from simsd.errors import ConfigError
 from simsd.models.description import check_startup
@@ -30,12 +30,12 @@ TRY_IT = """curl {url}/v1/chat/completions -d \
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "serve",
         help="serve a pair over HTTP on this machine",
         description="Serve a draft and a target over HTTP on this machine, on a Ray of its own, until Ctrl-C.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config",

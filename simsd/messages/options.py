@@ -18,6 +18,7 @@ Place = Literal["body", "simsd", "process"]
 `simsd` object; or nowhere, because only code in the same process sets it."""
 
 KINDS: dict[Any, tuple[str, Any]] = {
+    str: ("text", (str,)),
     bool: ("true or false", (bool,)),
     int: ("a whole number", (int, Integral)),
     float: ("a number", (float, Real)),
@@ -42,6 +43,8 @@ class Option:
     high: float | None
     above: float | None
     place: Place
+    accepts: tuple[str, Any]
+    """What a value must be, in words, and the types that are that."""
 
     def check(self, value: Any) -> None:
         """Raise a `RequestError` that names the option and what is allowed, unless `value` is."""
@@ -49,7 +52,7 @@ class Option:
             if value not in self.choices:
                 raise RequestError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}", self.name)
         else:
-            noun, types = KINDS[get_origin(self.kind) or self.kind]
+            noun, types = self.accepts
             if not isinstance(value, types) or (isinstance(value, bool) and self.kind is not bool):
                 raise RequestError(f"{self.name} must be {noun}; got {value!r}", self.name)
             check_range(self.name, value, self.low, self.high, self.above)
@@ -74,8 +77,10 @@ def options_of(cls: type) -> dict[str, Option]:
     """Name -> option, in the order of the dataclass."""
     found = {}
     for field in dataclasses.fields(cls):
-        choices = get_args(field.type) if get_origin(field.type) is Literal else ()
-        found[field.name] = Option(field.name, field.type, field.default, choices, **field.metadata)
+        kind = get_origin(field.type) or field.type
+        choices = get_args(field.type) if kind is Literal else ()
+        accepts = KINDS[str if kind is Literal else kind]
+        found[field.name] = Option(field.name, field.type, field.default, choices, accepts=accepts, **field.metadata)
     return found
 
 
