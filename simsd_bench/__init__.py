@@ -5,10 +5,10 @@
 | `measure.decode` | methods over prompts, in this process: speed, acceptance, forwards, accuracy |
 | `measure.ablate` | one thing changed at a time |
 | `measure.approx` | one pass over paired rows against sequential denoising |
-| `measure.speed` | all that follows down to `engines`, and which of it is run |
+| `measure.speed` | the code against plain transformers and its arithmetic, and as batch and context grow |
 | `measure.transformers_loop` | vanilla written with transformers, which our own vanilla is compared with |
 | `measure.floor` | decode time over the time of its matrix products alone |
-| `measure.rounds` | rounds under a stopwatch, as the batch or the context grows |
+| `measure.rounds` | rounds under a stopwatch, and the sizes of what `measure.speed` runs |
 | `measure.engines` | the same rounds with engines on Ray and in one process |
 | `measure.sweep` | clients at a time over HTTP and gRPC, and the same requests in this process |
 | `measure.server` | the server that a sweep starts, and the CPU seconds of its parts |
