@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from simsd.cli.options import add_command
 from simsd.config import SHIPPED
 from simsd.models.config import load_model_config
 from simsd.models.files import resolve_model
@@ -16,12 +17,12 @@ EPILOG = """examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "models",
         help="describe the shipped pair, or other checkpoints",
         description="Describe the shipped pair, or the checkpoints given (directories or hub names).",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="DIR", help="directory or hub name (default: the shipped pair)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each")

@@ -6,7 +6,6 @@ given fraction of its tokens stands. Asking the target for that path is not part
 """
 
 import dataclasses
-import json
 import shutil
 import tempfile
 import time
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 
@@ -29,43 +28,12 @@ from simsd.models.files import ASSETS, resolve_model
 from simsd.models.layers import rope_table
 from simsd.models.registry import build_model, load_model
 from simsd.models.sdar import SDARForCausalLM
+from simsd.planning.shapes import SHAPES, write_config
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.draft_process import DraftProcess
 from simsd.worker.worker import Load, Worker
 
-MASK_TOKEN_ID = 3
-"""The shipped tokenizer's, which pairs without weights borrow."""
 INITIAL_STD = 0.02
-
-
-def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, tied: bool) -> dict[str, Any]:
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "tie_word_embeddings": tied,
-        "head_dim": 128,
-        "vocab_size": 151936,
-    }
-
-
-SHAPES = {
-    "sdar-1.7b": _shape(28, 2048, 6144, 16, 8, tied=True),
-    "sdar-4b": _shape(36, 2560, 9728, 32, 8, tied=True),
-    "sdar-8b": _shape(36, 4096, 12288, 32, 8, tied=False),
-    "tiny": _shape(2, 32, 48, 2, 1, tied=False) | {"head_dim": 16, "vocab_size": 1024},
-}
-"""Shapes that can be had without a checkpoint (paper.md, SDAR checkpoints); `tiny` is for trying the commands."""
-COMMON = {
-    "architectures": ["SDARForCausalLM"],
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "mask_token_id": MASK_TOKEN_ID,
-    "eos_token_id": [2],
-}
 
 
 @dataclass(frozen=True)
@@ -166,7 +134,7 @@ def _write_shape(directory: Path, shape: str) -> Path:
     """A checkpoint's directory without weights, with the shipped tokenizer."""
     if not directory.is_dir():
         directory.mkdir(parents=True)
-        (directory / "config.json").write_text(json.dumps(COMMON | SHAPES[shape]))
+        write_config(directory, shape)
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
             shutil.copy(ASSETS / "target" / name, directory)
     return directory
