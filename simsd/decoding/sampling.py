@@ -200,7 +200,12 @@ def filtered_log_probs(logits: Tensor, filters: dict[str, Tensor]) -> Tensor:
 
 
 def scores_of(read: dict[str, Tensor], sampled: NDArray[np.int64]) -> Scores:
-    """From what was brought to the host: `top` and `best` [M], `picks` and `picked` of the `sampled` rows first."""
+    """From what was brought to the host: `top` and `best` [M], `picks` and `picked` of the `sampled` rows first.
+
+    Without `top`, no row is read for its best token.
+    """
+    if "top" not in read:
+        return Scores([], [], [], [])
     top = read["top"].exp().tolist()
     token, confidence = read["best"].tolist(), list(top)
     entropy = read["entropy"].tolist() if "entropy" in read else []

@@ -217,7 +217,8 @@ class _Batch:
     def read(self, logits: Tensor, log_probs: Tensor, sent: dict[str, Tensor]) -> dict[str, Tensor]:
         """All that the rules need of the rows, still on the device."""
         found: dict[str, Tensor] = {}
-        found["top"], found["best"] = log_probs.max(dim=-1)
+        if len(self.tested) < len(log_probs) or len(self.asked):
+            found["top"], found["best"] = log_probs.max(dim=-1)
         weights = []
         if len(self.sampled):
             weights.append(select(log_probs, self.sampled, sent["sampled"]))

@@ -24,17 +24,22 @@ BATCHES = (1, 8)
 
 METHODS: dict[str, dict[str, Any]] = {
     "vanilla": {"method": "vanilla"},
-    "simsd, paired": {},
-    "simsd, branches": {"layout": "branches"},
+    "simsd, paired": {"draft_steps": 1},
+    "simsd, branches": {"layout": "branches", "draft_steps": 1},
     "simsd, drafts itself": {"drafter": "self"},
-    "exact": {"method": "exact"},
+    "exact": {"method": "exact", "draft_steps": 1},
     "exact, drafts itself": {"method": "exact", "drafter": "self"},
     "s2d2": {"method": "s2d2"},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    "simsd, filters": {"top_k": 40, "top_p": 0.9, "min_p": 0.01},
-    "simsd, logit_bias and min_tokens": {"logit_bias": ((5, 1.0), (7, -2.0)), "min_tokens": 16, "ignore_eos": False},
-    "simsd, logprobs": {"logprobs": 2},
+    "simsd, filters": {"draft_steps": 1, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
+    "simsd, logit_bias and min_tokens": {
+        "draft_steps": 1,
+        "logit_bias": ((5, 1.0), (7, -2.0)),
+        "min_tokens": 16,
+        "ignore_eos": False,
+    },
+    "simsd, logprobs": {"draft_steps": 1, "logprobs": 2},
 }
 
 
