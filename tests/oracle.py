@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simsd.decoding.sampling import SAMPLE, RowParams, token_counters, uniform
+from simsd.decoding.noise import SAMPLE, token_counters, uniform
+from simsd.decoding.sampling import RowParams
 from simsd.messages.request import DecodeParams
 from simsd.models.sdar import SDARForCausalLM
 from tests.unit.numbers import log_probs_of

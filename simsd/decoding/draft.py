@@ -14,18 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.decoding.sampling import (
-    DRAFT,
-    SAMPLE,
-    RowParams,
-    adjust,
-    adjustments,
-    filtered_log_probs,
-    gumbel_argmax,
-    scores_of,
-    select,
-)
-from simsd.forward.transfer import to_device, to_host
+from simsd.decoding.noise import DRAFT, SAMPLE, gumbel_argmax
+from simsd.decoding.reading import Answer, Question, read, rows_of
+from simsd.decoding.sampling import RowParams
 from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import DraftedBlock, Proposal, Work
@@ -89,35 +80,18 @@ class Drafting:
 
 def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: int, info: WorkerInfo) -> None:
     """Reveal what draft step `step` owes in every block. logits [M, V], of the wanted rows in order."""
-    assert logits.shape[0] == len(wants)
     if not wants:
         return
-    params = RowParams.build(wants)
-    proposing = np.array([p.method == "simsd" and p.temperature > 0 for p, _, _ in wants])
-    proposing_rows = proposing.nonzero()[0]
-    sampled = (params.warm & ~proposing).nonzero()[0]
-    arrays = params.filters(logits.shape[1])
-    arrays |= adjustments(((draft.work, draft.span) for draft in drafts), wants, info.eos_token_ids)
-    arrays |= {"proposing": proposing_rows, "sampled": sampled, "keys": params.keys(SAMPLE, sampled)}
-    sent = dict(zip(arrays, to_device(list(arrays.values()), logits.device), strict=True))
-    adjust(logits, info.mask_token_id, sent)
-    log_probs = filtered_log_probs(logits, sent)
-    read: dict[str, Tensor] = {}
-    if len(proposing_rows):
-        width = min(max(p.draft_top_k for p, _, _ in wants), logits.shape[1])
-        read["q"], read["q_ids"] = select(log_probs, proposing_rows, sent["proposing"]).topk(width, dim=-1)
-    if len(proposing_rows) < len(wants):
-        read["top"], read["best"] = log_probs.max(dim=-1)
-    else:
-        read["top"], read["best"] = read["q"][:, 0], read["q_ids"][:, 0]
-    if len(sampled):
-        drawn = select(log_probs, sampled, sent["sampled"])
-        read["picks"] = gumbel_argmax(drawn, sent["keys"])
-        read["picked"] = drawn.gather(1, read["picks"].unsqueeze(1)).squeeze(1)
-    read = to_host(read)
-    scores, q = scores_of(read, sampled), {}
-    if len(proposing_rows):
-        q = draw(read["q"], read["q_ids"], params, proposing_rows, scores)
+    proposing = [p.method == "simsd" and p.temperature > 0 for p, _, _ in wants]
+    drawing = [row for row, (p, _, _) in enumerate(wants) if p.temperature > 0 and not proposing[row]]
+    question = Question(
+        owners=[(draft.work, draft.span) for draft in drafts],
+        sampled=rows_of(drawing),
+        likeliest=rows_of([row for row, on in enumerate(proposing) if on]),
+        width=max(p.draft_top_k for p, _, _ in wants),
+    )
+    answer = read(logits, wants, question, info)
+    scores, q = answer.scores, draw(answer)
     for draft in drafts:
         entries = []
         for i in pick(draft, draft.slots, scores, step):
@@ -128,18 +102,19 @@ def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: 
         draft.block = draft.block.reveal(entries, 0)
 
 
-def draw(top: Tensor, ids: Tensor, params: RowParams, rows: NDArray[np.int64], scores: Scores) -> dict[int, Q]:
-    """Sample a token of each of `rows` from its q into `scores`, on the host. -> each row's q.
-
-    top, ids: [rows, k], the likeliest tokens' log-probabilities, best first, and their ids.
-    """
+def draw(answer: Answer) -> dict[int, Q]:
+    """Sample a token of each row whose likeliest tokens are there from its q, into the scores. -> each row's q."""
+    if not answer.place:
+        return {}
+    rows, params = np.array(list(answer.place)), answer.params
     cut = torch.tensor([params.wants[row][0].draft_top_k for row in rows])
-    tokens, probs = propose_tokens(top, ids, torch.from_numpy(params.keys(DRAFT, rows)), cut)
+    keys = torch.from_numpy(params.keys(DRAFT, rows))
+    tokens, probs = propose_tokens(answer.top, answer.ids, keys, cut)
     found = {}
-    for i, row in enumerate(rows.tolist()):
-        row_ids, row_probs = ids[i].numpy(), probs[i].numpy()
-        scores.token[row] = int(tokens[i])
-        scores.confidence[row] = float(row_probs[row_ids == scores.token[row]][0])
+    for row, place in answer.place.items():
+        row_ids, row_probs = answer.ids[place].numpy(), probs[place].numpy()
+        answer.scores.token[row] = int(tokens[place])
+        answer.scores.confidence[row] = float(row_probs[row_ids == answer.scores.token[row]][0])
         found[row] = (row_ids, row_probs)
     return found
 
@@ -165,29 +140,13 @@ def pick(draft: Drafting, slots: Slots, scores: Scores, step: int) -> list[int]:
     return sorted(range(len(rank)), key=lambda i: (-rank[i], i))[:owed]
 
 
-@dataclass(slots=True)
-class OwnRows:
-    """What the target's forward says for its own next draft, of the logits rows in `index` (row -> place).
-
-    top, ids: [rows, k], the likeliest tokens' log-probabilities, best first, and their ids. entropy [rows], in nats,
-    where s2d2 asks for it.
-    """
-
-    index: dict[int, int]
-    top: Tensor
-    ids: Tensor
-    entropy: list[float]
-    vocabulary: int
-
-
-def own_draft(
-    params: DecodeParams, slots: Slots, taken: set[int], rows: RowParams, scores: Scores, own: OwnRows
-) -> Proposal | None:
+def own_draft(params: DecodeParams, slots: Slots, taken: set[int], answer: Answer) -> Proposal | None:
     """What the target's own forward says of the positions that it has left open, as a draft for its next one.
 
     slots: the rows of the state it ended in; taken: offsets revealed since. Surest first, or with sequential remasking
     from the left; in s2d2 the first contiguous run. None if nothing is open.
     """
+    scores = answer.scores
     left = [(offset, row) for offset, row in zip(slots.offsets, slots.rows, strict=True) if offset not in taken]
     if params.method == "s2d2":
         left = [(offset, row) for i, (offset, row) in enumerate(left) if offset == left[0][0] + i]
@@ -201,33 +160,33 @@ def own_draft(
     tokens, confidence = [scores.token[row] for row in chosen], [scores.confidence[row] for row in chosen]
     drafted = DraftedBlock.greedy([offset for offset, _ in left], tokens, confidence)
     if params.temperature > 0:
-        _draw_own(params, drafted, np.array(chosen), len(taken), rows, own)
+        _draw_own(params, drafted, chosen, len(taken), answer)
     if params.method == "s2d2":
-        drafted.confidence = _agreement(params, chosen, own)
+        drafted.confidence = _agreement(params, chosen, answer)
     return Proposal([drafted])
 
 
-def _draw_own(
-    params: DecodeParams, drafted: DraftedBlock, chosen: NDArray[np.int64], taken: int, rows: RowParams, own: OwnRows
-) -> None:
-    places = [own.index[row] for row in chosen.tolist()]
-    top, ids = own.top[places], own.ids[places]
-    if params.method == "exact":  # with the noise of the state that each is expected in
-        expected = RowParams.build([rows.wants[row] for row in chosen])
-        expected.revealed = expected.revealed + taken + np.arange(len(chosen))
-        keys = expected.keys(SAMPLE, np.arange(len(chosen)))
-        column = gumbel_argmax(top, torch.from_numpy(keys), ids)
+def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], taken: int, answer: Answer) -> None:
+    """Draw the tokens of `chosen` rows; for `exact` with the noise of the state that each is expected in."""
+    places = [answer.place[row] for row in chosen]
+    top, ids = answer.top[places], answer.ids[places]
+    if params.method == "exact":
+        wants = [answer.params.wants[row] for row in chosen]
+        expected = RowParams.build(
+            [(p, position, revealed + taken + i) for i, (p, position, revealed) in enumerate(wants)]
+        )
+        column = gumbel_argmax(top, torch.from_numpy(expected.keys(SAMPLE, np.arange(len(chosen)))), ids)
         drafted.tokens = ids.gather(1, column.unsqueeze(1)).squeeze(1).tolist()
         return
-    cut = torch.full((len(chosen),), params.draft_top_k)
-    tokens, probs = propose_tokens(top, ids, torch.from_numpy(rows.keys(DRAFT, chosen)), cut)
+    keys = torch.from_numpy(answer.params.keys(DRAFT, np.array(chosen)))
+    tokens, probs = propose_tokens(top, ids, keys, torch.full((len(chosen),), params.draft_top_k))
     drafted.tokens, drafted.q_ids, drafted.q_probs = tokens.tolist(), ids.numpy(), probs.numpy()
 
 
-def _agreement(params: DecodeParams, chosen: list[int], own: OwnRows) -> list[float]:
+def _agreement(params: DecodeParams, chosen: list[int], answer: Answer) -> list[float]:
     """S2D2's guess of how likely each token will be accepted: 1 where the two best lie apart, or by the entropy."""
-    places = [own.index[row] for row in chosen]
+    places = [answer.place[row] for row in chosen]
     if params.routing_score == "entropy":
-        return [math.exp(-own.entropy[place] / math.log(own.vocabulary)) for place in places]
-    best = own.top[places, :2].exp()
+        return [math.exp(-answer.entropy[place] / math.log(answer.vocabulary)) for place in places]
+    best = answer.top[places, :2].exp()
     return (best[:, 0] - best[:, 1] > S2D2_MARGIN).float().tolist()

@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.decoding.sampling import first_uniform
-
 
 def residual(log_p: Tensor, tokens: Tensor, q_ids: Tensor, minus_q: Tensor) -> tuple[Tensor, Tensor]:
     """log_p [M, V] filtered; tokens [M] drafted; q_ids [M, k], a token at most once in each row, and the negative of
@@ -24,7 +22,7 @@ def residual(log_p: Tensor, tokens: Tensor, q_ids: Tensor, minus_q: Tensor) -> t
 
 
 def accepted(
-    keys: NDArray[np.int64],
+    uniform: NDArray[np.float64],
     tokens: NDArray[np.int64],
     q_ids: NDArray[np.int64],
     minus_q: NDArray[np.float32],
@@ -33,9 +31,10 @@ def accepted(
 ) -> NDArray[np.bool_]:
     """Whether each drafted token stands: [M], on the host.
 
-    keys: of the purpose ACCEPT [M]; tokens, q_ids, minus_q as of `residual`, p_drafted what it returned; replacement:
-    the log-weight of each drawn replacement [M]. It is -inf where p has nothing above q, so that the two are equal.
+    uniform: numbers of the purpose ACCEPT [M]; tokens, q_ids, minus_q as of `residual`, p_drafted what it returned.
+    replacement: the log-weight of each drawn replacement [M], which is -inf where p has nothing above q, so that the
+    two are equal.
     """
     q_drafted = -np.where(q_ids == tokens[:, None], minus_q, np.float32(0)).sum(axis=1)
-    stands: NDArray[np.bool_] = (first_uniform(keys) * q_drafted < p_drafted) | np.isneginf(replacement)
+    stands: NDArray[np.bool_] = (uniform * q_drafted < p_drafted) | np.isneginf(replacement)
     return stands

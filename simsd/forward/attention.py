@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simsd.forward.pages import SequenceKV
 from simsd.verification.rows import Rows
+from simsd.verification.visibility import hidden as hidden_rows
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ def pad_context(
         table[i, :prefix] = sequence.slots[:prefix]
         table[i, longest:behind] = slots
         hidden[i, :, :prefix] = False
-        hidden[i, : len(rows), longest:behind] = rows.hidden()
+        hidden[i, : len(rows), longest:behind] = hidden_rows(rows)
         hidden[i, len(rows) :, 0] = False
     hidden[len(members) :, :, 0] = False
     return table, hidden

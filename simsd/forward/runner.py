@@ -54,13 +54,13 @@ class EagerRunner:
         """Logits [M, V] float32 of the rows that want them, those of each sequence after the other."""
         firsts = list(accumulate((len(rows) for _, rows in batch), initial=0))
         padding = self._padding(firsts[-1])
-        plan = self._plan(batch, padding)
         wants = [first + row for first, (_, rows) in zip(firsts, batch, strict=False) for row in rows.wants]
         arrays = [
             _flat((rows.token for _, rows in batch), padding),
             _flat((rows.position for _, rows in batch), padding),
             _flat([wants], self._padding(len(wants))),
         ]
+        plan = self._plan(batch, padding)
         tokens, positions, asked, *attention = to_device([*arrays, *plan.arrays()], self.device)
         attend = plan.on_device(self.kv, attention, self.biases)
         return self._launch(tokens, positions, attend, asked)[: len(wants)]

@@ -28,19 +28,17 @@ class Limits:
 
 
 class Verification(Protocol):
-    """One look at an open block. `lay` comes first, then `tested`, then `decide`."""
+    """One look at an open block. `lay` comes first, then `decide`."""
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
-        """Add this look's rows, and an entry to `wants` for each logits row of the batch that they want."""
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
+        """Add this look's rows, and an entry to `wants` for each logits row of the batch that they want.
 
-    def tested(self) -> list[int]:
-        """The logits row of the batch that tests each drafted token, in step order, or shows each forced one.
-
-        None where no single row does.
+        -> the logits row of the batch that tests each drafted token, in step order, or shows each forced one; none
+        where no single row does.
         """
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
-        """What stands. scores: of all logits rows of the batch; tests: of the rows of `tested`."""
+        """What stands. scores: of all logits rows of the batch; tests: of the rows that `lay` returned."""
 
 
 class Speculation(Verification, Protocol):
@@ -61,10 +59,8 @@ class Denoising:
     block: BlockState
     slots: Slots = field(init=False)
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         [self.slots] = _lay_copies(rows, wants, self.params, self.block, [self.block.tokens])
-
-    def tested(self) -> list[int]:
         return []
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
@@ -83,12 +79,10 @@ class Forced:
     forced: list[int]
     slots: list[Slots] = field(init=False)
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         entries = list(enumerate(self.forced))
         states = [self.block.with_tokens(entries[:rank]) for rank in range(len(entries))]
         self.slots = _lay_copies(rows, wants, self.params, self.block, states)
-
-    def tested(self) -> list[int]:
         return [slots.rows[0] for slots in self.slots]
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
@@ -107,8 +101,9 @@ class Paired:
     drafted: DraftedBlock
     limits: Limits
     slots: Slots = field(init=False)
+    tested: list[int] = field(init=False)
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block, drafted = self.block, self.drafted
         offsets = block.open_offsets
         rank_of = {offset: rank for rank, offset in enumerate(drafted.offsets)}
@@ -117,14 +112,13 @@ class Paired:
         self.slots = _want(wants, self.params, block.start, offsets, counts)
         mask = block.mask_token_id
         rows.paired(block.tokens, block.start, mask, drafted.offsets, drafted.tokens, self.limits.aligned)
-
-    def tested(self) -> list[int]:
-        row_of = dict(zip(self.slots.offsets, self.slots.rows, strict=True))
-        return [row_of[offset] for offset in self.drafted.offsets]
+        row_of = dict(zip(offsets, self.slots.rows, strict=True))
+        self.tested = [row_of[offset] for offset in drafted.offsets]
+        return self.tested
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
-        if keep_prefix(decision, self.drafted, self.tested(), tests):
+        if keep_prefix(decision, self.drafted, self.tested, tests):
             # No row shows the state before a rejected token; those of undrafted positions show the one behind all.
             decision.context = self._undrafted()
             add_bonus(decision, self.params, decision.context, scores)
@@ -152,21 +146,21 @@ class Branches:
     drafted: DraftedBlock
     limits: Limits
     slots: list[Slots] = field(init=False)
+    tested: list[int] = field(init=False)
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         entries = list(self.drafted.entries())
         states = [self.block.with_tokens(entries[:rank]) for rank in range(len(entries) + 1)]
         if self.block.mask_token_id not in states[-1]:
             states.pop()  # nothing is left to ask about
         self.slots = _lay_copies(rows, wants, self.params, self.block, states)
-
-    def tested(self) -> list[int]:
         slots = zip(self.drafted.offsets, self.slots, strict=False)
-        return [state.rows[state.offsets.index(offset)] for offset, state in slots]
+        self.tested = [state.rows[state.offsets.index(offset)] for offset, state in slots]
+        return self.tested
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
-        if keep_prefix(decision, self.drafted, self.tested(), tests):
+        if keep_prefix(decision, self.drafted, self.tested, tests):
             whole = len(self.slots) == len(self.drafted.offsets)
             decision.context = Slots([], []) if whole else self.slots[-1]
             add_bonus(decision, self.params, decision.context, scores)
@@ -189,15 +183,13 @@ class DraftedStates:
     limits: Limits
     slots: dict[int, Slots] = field(init=False)
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block = self.block
         budget = max(1, min(self.params.row_budget, self.limits.max_rows) // block.size)
         listed = drafted_states(self.drafted, self.params, block.step, block.size, budget)
         entries = list(self.drafted.entries())
         filled = [block.with_tokens([entry for i, entry in enumerate(entries) if state >> i & 1]) for state in listed]
         self.slots = dict(zip(listed, _lay_copies(rows, wants, self.params, block, filled), strict=True))
-
-    def tested(self) -> list[int]:
         return []
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
@@ -218,14 +210,12 @@ class Causal:
     limits: Limits
     slots: Slots = field(init=False)
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
+    def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block, drafted = self.block, self.drafted
         revealed = block.size - block.left
         counts = range(revealed, revealed + len(drafted.offsets))
         self.slots = _want(wants, self.params, block.start, drafted.offsets, list(counts))
         rows.causal(block.tokens, block.start, block.mask_token_id, drafted.offsets, drafted.tokens)
-
-    def tested(self) -> list[int]:
         return self.slots.rows
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:

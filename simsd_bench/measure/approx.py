@@ -19,7 +19,8 @@ from simsd.eval.datasets import Item
 from simsd.in_process import LocalClient
 from simsd.loop.loop import Loop
 from simsd.models.sdar import SDARForCausalLM
-from simsd.verification.rows import Rows, visibility
+from simsd.verification.rows import Rows
+from simsd.verification.visibility import visibility
 from simsd.worker.worker import Worker
 from simsd_bench.measure.decode import Tick
 from simsd_bench.measure.pair import PairSpec

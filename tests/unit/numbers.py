@@ -6,18 +6,10 @@ import torch
 from torch import Tensor
 
 from simsd.decoding.draft import propose_tokens
+from simsd.decoding.noise import ACCEPT, DRAFT, RECOVER, SAMPLE, first_uniform, gumbel_argmax
+from simsd.decoding.reading import Question, read, rows_of
 from simsd.decoding.rejection import accepted, residual
-from simsd.decoding.sampling import (
-    ACCEPT,
-    DRAFT,
-    RECOVER,
-    SAMPLE,
-    RowParams,
-    entropies,
-    filtered_log_probs,
-    gumbel_argmax,
-    scores_of,
-)
+from simsd.decoding.sampling import RowParams, filtered_log_probs
 from simsd.messages.worker import WorkerInfo
 from simsd.verification.accept import Scores
 from simsd.verification.schemes import Want
@@ -61,16 +53,10 @@ def sample(log_probs: Tensor, wants: list[Want], purpose: int = SAMPLE) -> Tenso
 
 
 def score(log_probs: Tensor, wants: list[Want]) -> Scores:
-    params = RowParams.build(wants)
-    sampled = params.warm.nonzero()[0]
-    read: dict[str, Tensor] = {}
-    read["top"], read["best"] = log_probs.max(dim=-1)
-    if any(p.remasking == "entropy" for p, _, _ in wants):
-        read["entropy"] = entropies(log_probs)
-    if len(sampled):
-        read["picks"] = sample(log_probs, wants)[sampled]
-        read["picked"] = log_probs[sampled].gather(1, read["picks"].unsqueeze(1)).squeeze(1)
-    return scores_of(read, sampled)
+    """What the rules read of rows whose distributions these are; token 0 of `log_probs` stands for the mask."""
+    warm = rows_of([row for row, (p, _, _) in enumerate(wants) if p.temperature > 0])
+    question = Question([], warm, rows_of([]), 0, entropy=any(p.remasking == "entropy" for p, _, _ in wants))
+    return read(log_probs.clone(), wants, question, info_of(mask_token_id=0)).scores
 
 
 def drafted(log_q: Tensor, wants: list[Want], draft_top_k: list[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,4 +77,4 @@ def rejected_or_not(
     instead = gumbel_argmax(rest, torch.from_numpy(params.keys(RECOVER, every)))
     replacement = rest.gather(1, instead.unsqueeze(1)).squeeze(1)
     parts = (each.numpy() for each in (tokens, q_ids, -q, p_drafted, replacement))
-    return torch.from_numpy(accepted(params.keys(ACCEPT, every), *parts)), instead
+    return torch.from_numpy(accepted(first_uniform(params.keys(ACCEPT, every)), *parts)), instead

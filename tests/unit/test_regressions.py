@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from simsd.config import WorkerConfig
-from simsd.decoding.sampling import uniform
+from simsd.decoding.noise import uniform
 from simsd.errors import CheckpointError, ContextLengthError, QueueFullError
 from simsd.forward.pages import PagePool
 from simsd.in_process import collect, generate_all

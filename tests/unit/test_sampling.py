@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from simsd.decoding.sampling import (
+from simsd.decoding.noise import (
     ACCEPT,
     DRAFT,
     RECOVER,
     SAMPLE,
-    entropies,
     first_uniform,
     gumbel_argmax,
     noise_keys,
     token_counters,
     uniform,
 )
+from simsd.decoding.sampling import entropies
 from simsd.messages.request import DecodeParams
 from simsd.verification.schemes import Want
 from tests.unit.numbers import log_probs_of, sample, score
@@ -258,18 +258,18 @@ def test_a_token_at_minus_infinity_is_never_kept() -> None:
 
 def test_score_by_hand() -> None:
     """Greedy rows: the best token, its probability twice; else the sample and its own probability. Entropy in nats."""
-    log_probs = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]).log()
+    log_probs = torch.tensor([[0.0, 0.5, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]]).log()
     scores = score(log_probs, rows((0, 0, 1), (0, 0, 1), (0, 0, 1)))
-    assert (scores.token, scores.entropy) == ([0, 0, 2], [])
+    assert (scores.token, scores.entropy) == ([1, 1, 3], [])
     assert scores.confidence == scores.top == pytest.approx([0.5, 1.0, 0.5])
     by_hand = [1.5 * math.log(2), 0.0, -0.2 * math.log(0.2) - 0.3 * math.log(0.3) - 0.5 * math.log(0.5)]
     assert entropies(log_probs).tolist() == pytest.approx(by_hand, abs=1e-6)
     by_entropy: list[Want] = [(DecodeParams(remasking="entropy"), 0, 0)] * 3
-    assert score(log_probs, by_entropy).entropy == entropies(log_probs).tolist()
+    assert score(log_probs, by_entropy).entropy == pytest.approx(by_hand, abs=1e-6)
     count = 50
     many, params = log_probs[:1].expand(count, -1), rows(*[(1.0, 0, 1.0)] * count)
     scores = score(many, params)
-    assert set(scores.token) == {0, 1, 2}
+    assert set(scores.token) == {1, 2, 3}
     assert scores.confidence == pytest.approx([many[0].exp()[t].item() for t in scores.token])
     assert scores.top == pytest.approx([0.5] * count)
 
