@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simsd.decoding.noise import SAMPLE, token_counters, uniform
+from simsd.decoding.noise import SAMPLE, keys_of, token_counters, uniform
 from simsd.decoding.sampling import RowParams
 from simsd.messages.request import DecodeParams
 from simsd.models.sdar import SDARForCausalLM
@@ -89,7 +89,7 @@ def _step(
     log_probs = log_probs_of(logits[positions], wants)
     values = log_probs.to(torch.float64)
     if params.temperature > 0:
-        keys = RowParams.build(wants).keys(SAMPLE, np.arange(len(wants)))
+        keys = keys_of(RowParams.build(wants), SAMPLE, np.arange(len(wants)))
         noise = uniform(torch.from_numpy(keys), token_counters(torch.arange(logits.shape[-1])))
         values = values - torch.log(-torch.log(noise))
     best = values.topk(2, dim=-1)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.decoding.noise import DRAFT, SAMPLE, gumbel_argmax
+from simsd.decoding.noise import DRAFT, SAMPLE, gumbel_argmax, keys_of
 from simsd.decoding.reading import Answer, Question, read, rows_of
 from simsd.decoding.sampling import RowParams
 from simsd.messages.block import BlockState
@@ -108,7 +108,7 @@ def draw(answer: Answer) -> dict[int, Q]:
         return {}
     rows, params = np.array(list(answer.place)), answer.params
     cut = torch.tensor([params.wants[row][0].draft_top_k for row in rows])
-    keys = torch.from_numpy(params.keys(DRAFT, rows))
+    keys = torch.from_numpy(keys_of(params, DRAFT, rows))
     tokens, probs = propose_tokens(answer.top, answer.ids, keys, cut)
     found = {}
     for row, place in answer.place.items():
@@ -175,10 +175,10 @@ def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], ta
         expected = RowParams.build(
             [(p, position, revealed + taken + i) for i, (p, position, revealed) in enumerate(wants)]
         )
-        column = gumbel_argmax(top, torch.from_numpy(expected.keys(SAMPLE, np.arange(len(chosen)))), ids)
+        column = gumbel_argmax(top, torch.from_numpy(keys_of(expected, SAMPLE, np.arange(len(chosen)))), ids)
         drafted.tokens = ids.gather(1, column.unsqueeze(1)).squeeze(1).tolist()
         return
-    keys = torch.from_numpy(answer.params.keys(DRAFT, np.array(chosen)))
+    keys = torch.from_numpy(keys_of(answer.params, DRAFT, np.array(chosen)))
     tokens, probs = propose_tokens(top, ids, keys, torch.full((len(chosen),), params.draft_top_k))
     drafted.tokens, drafted.q_ids, drafted.q_probs = tokens.tolist(), ids.numpy(), probs.numpy()
 

@@ -6,6 +6,7 @@ noise of a row's tokens is made on the device.
 """
 
 import functools
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -45,6 +46,19 @@ def noise_keys(
     for part in (position, revealed, np.full_like(position, purpose)):
         key = _mix(key + (part.astype(np.uint64) + np.uint64(1)) * golden)
     return key.view(np.int64)
+
+
+class Counted(Protocol):
+    """Rows with what their noise is a function of, [M] each: sampling.RowParams."""
+
+    seed: NDArray[np.int64]
+    position: NDArray[np.int64]
+    revealed: NDArray[np.int64]
+
+
+def keys_of(counted: Counted, purpose: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The keys of some rows [R], by their numbers -> [R]."""
+    return noise_keys(counted.seed[rows], counted.position[rows], counted.revealed[rows], purpose)
 
 
 def first_uniform(keys: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.decoding.noise import ACCEPT, RECOVER, SAMPLE, first_uniform, gumbel_argmax
+from simsd.decoding.noise import ACCEPT, RECOVER, SAMPLE, first_uniform, gumbel_argmax, keys_of
 from simsd.decoding.rejection import accepted, residual
 from simsd.decoding.sampling import RowParams, adjust, adjustments, entropies, filtered_log_probs
-from simsd.forward.transfer import to_device, to_host
+from simsd.forward.transfer import there_and_back
 from simsd.messages.request import TokenLogprob
 from simsd.messages.round import DraftedBlock, Work
 from simsd.messages.worker import WorkerInfo
@@ -93,14 +93,16 @@ def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo
     assert logits.ndim == 2 and len(logits) == len(wants)
     params, tested = RowParams.build(wants), question.tested
     arrays = params.filters(logits.shape[1]) | adjustments(question.owners, wants, info.eos_token_ids)
-    keys = [params.keys(SAMPLE, question.sampled), params.keys(RECOVER, tested)]
-    uniform = first_uniform(params.keys(ACCEPT, tested))
+    keys = [keys_of(params, SAMPLE, question.sampled), keys_of(params, RECOVER, tested)]
+    uniform = first_uniform(keys_of(params, ACCEPT, tested))
     arrays |= _indices(question, np.concatenate(keys))
-    sent = dict(zip(arrays, to_device(list(arrays.values()), logits.device), strict=True))
-    adjust(logits, info.mask_token_id, sent)
-    log_probs = filtered_log_probs(logits, sent)
-    found = _read_on_device(logits, log_probs, question, sent, bool(params.warm.all()))
-    back = to_host(found)
+    all_drawn = bool(params.warm.all())
+
+    def compute(sent: dict[str, Tensor]) -> dict[str, Tensor]:
+        adjust(logits, info.mask_token_id, sent)
+        return _read_on_device(logits, filtered_log_probs(logits, sent), question, sent, all_drawn)
+
+    back = there_and_back(arrays, logits.device, compute)
     count = len(question.sampled)
     stands: list[bool] = []
     if len(tested):

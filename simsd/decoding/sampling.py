@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.decoding.noise import noise_keys
 from simsd.messages.round import Work
 from simsd.verification.schemes import Want
 
@@ -34,9 +33,6 @@ class RowParams:
     @property
     def warm(self) -> NDArray[np.bool_]:
         return self.temperature > 0
-
-    def keys(self, purpose: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return noise_keys(self.seed[rows], self.position[rows], self.revealed[rows], purpose)
 
     def filters(self, vocabulary: int) -> dict[str, NDArray[Any]]:
         """What `filtered_log_probs` reads, as far as any row needs it."""

@@ -126,13 +126,14 @@ class AttentionPlan:
     slots: NDArray[np.int64]
     groups: list[GroupPlan]
 
+    @property
     def arrays(self) -> list[NDArray[Any]]:
         """What the device needs."""
         groups = [(group.table, group.hidden, group.rows, group.packed, group.where) for group in self.groups]
         return [self.slots, *(array for group in groups for array in group if array is not None)]
 
     def on_device(self, kv: list[Tensor], arrays: list[Tensor], biases: Biases) -> PagedAttention:
-        """`arrays`: those of the method above, on kv's device."""
+        """`arrays`: those above, on kv's device."""
         slots, *left = arrays
         groups = []
         for plan in self.groups:

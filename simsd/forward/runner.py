@@ -61,7 +61,7 @@ class EagerRunner:
             _flat([wants], self._padding(len(wants))),
         ]
         plan = self._plan(batch, padding)
-        tokens, positions, asked, *attention = to_device([*arrays, *plan.arrays()], self.device)
+        tokens, positions, asked, *attention = to_device([*arrays, *plan.arrays], self.device)
         attend = plan.on_device(self.kv, attention, self.biases)
         return self._launch(tokens, positions, attend, asked)[: len(wants)]
 
@@ -119,7 +119,7 @@ class CompiledRunner(EagerRunner):
         total = 5 * sequences
         padding = self._padding(total)
         plan = self._plan(batch, padding)
-        attend = plan.on_device(self.kv, to_device(plan.arrays(), self.device), self.biases)
+        attend = plan.on_device(self.kv, to_device(plan.arrays, self.device), self.biases)
         ids = torch.zeros(total + padding, dtype=torch.int64)
         launch(ids, ids.clone(), attend, ids.clone())
         return launch

@@ -3,7 +3,7 @@
 On a CPU nothing travels, and arrays and tensors share their memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -58,6 +58,14 @@ def to_device(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
     buffer = packing.host_buffer(device)
     packing.fill(buffer, arrays)
     return packing.views(buffer.to(device, non_blocking=True))
+
+
+def there_and_back(
+    arrays: Mapping[str, Array], device: torch.device, compute: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """What `compute` makes on `device` of `arrays`, by their names: on the host, with one copy each way."""
+    sent = to_device(list(arrays.values()), device)
+    return to_host(compute(dict(zip(arrays, sent, strict=True))))
 
 
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

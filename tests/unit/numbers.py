@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from simsd.decoding.draft import propose_tokens
-from simsd.decoding.noise import ACCEPT, DRAFT, RECOVER, SAMPLE, first_uniform, gumbel_argmax
+from simsd.decoding.noise import ACCEPT, DRAFT, RECOVER, SAMPLE, first_uniform, gumbel_argmax, keys_of
 from simsd.decoding.reading import Question, read, rows_of
 from simsd.decoding.rejection import accepted, residual
 from simsd.decoding.sampling import RowParams, filtered_log_probs
@@ -47,7 +47,7 @@ def sample(log_probs: Tensor, wants: list[Want], purpose: int = SAMPLE) -> Tenso
     """One token a row: the best one at temperature 0, else a draw with the row's own noise."""
     params, token = RowParams.build(wants), log_probs.argmax(dim=-1)
     warm = params.warm.nonzero()[0]
-    keys = torch.from_numpy(params.keys(purpose, warm))
+    keys = torch.from_numpy(keys_of(params, purpose, warm))
     token[warm] = gumbel_argmax(log_probs[warm], keys)
     return token
 
@@ -63,7 +63,7 @@ def drafted(log_q: Tensor, wants: list[Want], draft_top_k: list[int]) -> tuple[T
     """A token of each row's q, and q as ids and probabilities."""
     params = RowParams.build(wants)
     top, ids = log_q.topk(min(max(draft_top_k), log_q.shape[1]), dim=-1)
-    keys = params.keys(DRAFT, torch.arange(len(wants)).numpy())
+    keys = keys_of(params, DRAFT, torch.arange(len(wants)).numpy())
     tokens, q = propose_tokens(top, ids, torch.from_numpy(keys), torch.tensor(draft_top_k))
     return tokens, ids, q
 
@@ -74,7 +74,7 @@ def rejected_or_not(
     """Rejection sampling's test of every row: (whether the token stands, what would replace it)."""
     params, every = RowParams.build(wants), torch.arange(len(wants)).numpy()
     p_drafted, rest = residual(log_p, tokens, q_ids, -q)
-    instead = gumbel_argmax(rest, torch.from_numpy(params.keys(RECOVER, every)))
+    instead = gumbel_argmax(rest, torch.from_numpy(keys_of(params, RECOVER, every)))
     replacement = rest.gather(1, instead.unsqueeze(1)).squeeze(1)
     parts = (each.numpy() for each in (tokens, q_ids, -q, p_drafted, replacement))
-    return torch.from_numpy(accepted(first_uniform(params.keys(ACCEPT, every)), *parts)), instead
+    return torch.from_numpy(accepted(first_uniform(keys_of(params, ACCEPT, every)), *parts)), instead

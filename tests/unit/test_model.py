@@ -84,7 +84,7 @@ class Pages:
         repeat = self.model.config.num_attention_heads // self.model.config.num_key_value_heads
         members = [(held[n], rows) for n, rows in batch.items()]
         plan = plan_attention(members, self.scratch, len(self.kv[0]) - 1, padding, one_group)
-        attend = plan.on_device(self.kv, to_device(plan.arrays(), self.kv[0].device), Biases(self.kv[0], repeat))
+        attend = plan.on_device(self.kv, to_device(plan.arrays, self.kv[0].device), Biases(self.kv[0], repeat))
         tokens = torch.tensor([t for rows in batch.values() for t in rows.token] + [0] * padding)
         positions = torch.tensor([p for rows in batch.values() for p in rows.position] + [0] * padding)
         logits = self.model.logits(self.model(tokens, positions, attend))[: len(tokens) - padding]

@@ -21,10 +21,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 class Walker(LocalClient):
-    """A target that notes, for each verify call, in which modules functions were entered, one after the other.
+    """A target that notes, for each verify call, which modules are entered from another one, in their order.
 
-    The model's forward is one stay, whatever its layers call. Properties, comprehensions and what dataclasses generate
-    are part of the function that reads them.
+    The model's forward is one entry, whatever its layers call. Messages are data, and properties, comprehensions and
+    what Python calls by itself are part of the function that uses them.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -37,9 +37,10 @@ class Walker(LocalClient):
 
         def note(frame: FrameType, event: str, _: Any) -> None:
             nonlocal inside_model
-            module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
-            is_model = module.startswith("simsd.models.") and function in ("forward", "logits")
-            if event == "call" and module.startswith("simsd.") and not inside_model and not small(frame):
+            module = module_of(frame)
+            is_model = module.startswith("simsd.models.") and frame.f_code.co_name in ("forward", "logits")
+            counts = event == "call" and own(module) and not inside_model and not small(frame)
+            if counts and module_of(caller(frame)) != module:
                 entered.append(module)
             if is_model and event in ("call", "return"):
                 inside_model += 1 if event == "call" else -1
@@ -53,12 +54,28 @@ class Walker(LocalClient):
         return verdicts
 
 
+def module_of(frame: FrameType | None) -> str:
+    return "" if frame is None else frame.f_globals.get("__name__", "")
+
+
+def own(module: str) -> bool:
+    return module.startswith("simsd.") and not module.startswith("simsd.messages")
+
+
 def small(frame: FrameType) -> bool:
+    """A property, a comprehension, or what Python or a dataclass calls."""
     code = frame.f_code
     if code.co_name.startswith(("<", "__")) or not code.co_filename.endswith(".py"):
         return True
     owner = type(frame.f_locals.get("self", None))
     return isinstance(getattr(owner, code.co_name, None), property)
+
+
+def caller(frame: FrameType) -> FrameType | None:
+    found = frame.f_back
+    while found is not None and small(found):
+        found = found.f_back
+    return found
 
 
 @pytest.mark.parametrize(
