@@ -127,6 +127,24 @@ def test_stop_string_across_a_block_border(loop: Loop) -> None:
     assert sequence.finish_reason == "stop"
 
 
+def test_a_verdict_on_two_blocks(loop: Loop) -> None:
+    """Both become visible in one output; what lies behind an end in the first is not looked at."""
+    size, first, second = size_of(loop), letters(loop, "abcdefgh"), letters(loop, "xyzzyxyz")
+
+    def verdict(*blocks: list[int]) -> Verdict:
+        reveals = [list(enumerate(block)) for block in blocks]
+        return Verdict(size, [BlockVerdict(each, ["accepted"] * len(each), steps=len(each)) for each in reveals])
+
+    sequence = sequence_for(loop, max_tokens=3 * size)
+    [output] = sequence.apply(verdict(first[:size], second[: size - 1]))
+    assert output.text == "abcdefgh"[:size] + "xyzzyxyz"[: size - 1]
+    assert (sequence.block.start, sequence.block.left, len(sequence.tokens)) == (2 * size, 1, 2 * size)
+    ended = sequence_for(loop, max_tokens=3 * size)
+    eos = loop.target.info.eos_token_ids[0]
+    [output] = ended.apply(verdict([*first[: size - 1], eos], second[:size]))
+    assert (output.text, output.finish_reason) == ("abcdefgh"[: size - 1], "stop")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_stop_strings_end_real_answers(loop: Loop, method: str) -> None:
     prompt = pairs.chat(QUESTION)
