@@ -112,7 +112,8 @@ def draw(answer: Answer) -> dict[int, Q]:
     tokens, probs = propose_tokens(answer.top, answer.ids, keys, cut)
     found = {}
     for row, place in answer.place.items():
-        row_ids, row_probs = answer.ids[place].numpy(), probs[place].numpy()
+        width = params.wants[row][0].draft_top_k  # batch mates may have asked for more
+        row_ids, row_probs = answer.ids[place, :width].numpy(), probs[place, :width].numpy()
         answer.scores.token[row] = int(tokens[place])
         answer.scores.confidence[row] = float(row_probs[row_ids == answer.scores.token[row]][0])
         found[row] = (row_ids, row_probs)
@@ -180,7 +181,8 @@ def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], ta
         return
     keys = torch.from_numpy(keys_of(answer.params, DRAFT, np.array(chosen)))
     tokens, probs = propose_tokens(top, ids, keys, torch.full((len(chosen),), params.draft_top_k))
-    drafted.tokens, drafted.q_ids, drafted.q_probs = tokens.tolist(), ids.numpy(), probs.numpy()
+    width = params.draft_top_k
+    drafted.tokens, drafted.q_ids, drafted.q_probs = tokens.tolist(), ids[:, :width].numpy(), probs[:, :width].numpy()
 
 
 def _agreement(params: DecodeParams, chosen: list[int], answer: Answer) -> list[float]:
