@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from simsd.models.config import ModelConfig
-from simsd.models.registry import build_model, save_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.loading import build_model, save_model
+from simsd.models.model import BlockDiffusionModel
 from training.data import ROW_LENGTH, ROWS, Batch, ExampleSource, make_batch
 from training.muon import Muon
 from training.tokenizer import END_OF_TEXT, IM_END, MASK, PAD, VOCAB_SIZE, save_tokenizer, train_tokenizer
@@ -79,7 +79,7 @@ DRAFT = Plan("draft", 128, 2, 4, 2, 352, steps=1350)
 class Objective(nn.Module):
     """The model's forward over packed rows, in the shape that torch.compile likes: nothing but fixed shapes."""
 
-    def __init__(self, model: SDARForCausalLM) -> None:
+    def __init__(self, model: BlockDiffusionModel) -> None:
         super().__init__()
         self.model = model
 
@@ -98,7 +98,7 @@ class Objective(nn.Module):
         return hidden
 
 
-def loss_of(model: SDARForCausalLM, objective: nn.Module, batch: Batch) -> Tensor:
+def loss_of(model: BlockDiffusionModel, objective: nn.Module, batch: Batch) -> Tensor:
     """Weighted cross-entropy at the masked positions."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden = objective(batch.token_ids, batch.position_ids, batch.attn_mask)
@@ -106,7 +106,7 @@ def loss_of(model: SDARForCausalLM, objective: nn.Module, batch: Batch) -> Tenso
     return (F.cross_entropy(logits, batch.labels, reduction="none") * batch.weights).sum()
 
 
-def make_optimizers(model: SDARForCausalLM, plan: Plan) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: BlockDiffusionModel, plan: Plan) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, q, k, v, gate and up each for itself; AdamW for embedding and norms."""
     config = model.config
     head_dim = config.head_dim
@@ -126,7 +126,7 @@ def make_optimizers(model: SDARForCausalLM, plan: Plan) -> list[torch.optim.Opti
     ]
 
 
-def initialise(model: SDARForCausalLM, seed: int) -> None:
+def initialise(model: BlockDiffusionModel, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.ndim == 2:
@@ -144,7 +144,7 @@ def save_state(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimi
 
 def train(
     plan: Plan, source: ExampleSource, seed: int, state_path: Path, save_every: int, compiled: bool
-) -> tuple[SDARForCausalLM, float]:
+) -> tuple[BlockDiffusionModel, float]:
     """The trained model and the seconds it took, those of earlier attempts included."""
     model = build_model(plan.config)
     initialise(model, seed)
@@ -181,7 +181,7 @@ def train(
     return model, seconds + time.perf_counter() - clock
 
 
-def write_checkpoint(model: SDARForCausalLM, tokenizer: Tokenizer, directory: Path) -> None:
+def write_checkpoint(model: BlockDiffusionModel, tokenizer: Tokenizer, directory: Path) -> None:
     """A directory that transformers and simsd read: config, weights in bf16, tokenizer, template, generation."""
     directory.mkdir(parents=True, exist_ok=True)
     config = model.config

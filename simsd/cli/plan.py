@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from simsd.errors import ConfigError
-from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.checkpoint import load_model_config
+from simsd.models.config import ModelConfig
 from simsd.models.files import resolve_model
 from simsd.planning.capacity import GPUS, Load, Memory, Pair, Plan, Roofline, Speculation, plan
 
