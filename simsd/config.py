@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from simsd.errors import ConfigError
+from simsd.messages.worker import Role
 
 SHIPPED = "shipped"
 """As a model's name: the tiny checkpoint that comes with the package."""
@@ -36,7 +37,7 @@ class WorkerConfig(Settings):
     launched (simsd/forward/runner.py).
     """
 
-    role: Literal["draft", "target"]
+    role: Role
     model: str = SHIPPED
     block_size: int | None = Field(None, ge=1, le=64)
     mask_token_id: int | None = Field(None, ge=0)

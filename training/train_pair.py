@@ -20,9 +20,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from simsd.models.checkpoint import layout_of
 from simsd.models.config import ModelConfig
 from simsd.models.loading import build_model, save_model
 from simsd.models.model import BlockDiffusionModel
+from simsd.models.sdar import ARCHITECTURE
 from training.data import ROW_LENGTH, ROWS, Batch, ExampleSource, make_batch
 from training.muon import Muon
 from training.tokenizer import END_OF_TEXT, IM_END, MASK, PAD, VOCAB_SIZE, save_tokenizer, train_tokenizer
@@ -49,7 +51,7 @@ class Plan:
     @property
     def config(self) -> ModelConfig:
         return ModelConfig(
-            architecture="SDARForCausalLM",
+            architecture=ARCHITECTURE,
             vocab_size=VOCAB_SIZE,
             hidden_size=self.hidden_size,
             num_hidden_layers=self.layers,
@@ -108,16 +110,13 @@ def loss_of(model: BlockDiffusionModel, objective: nn.Module, batch: Batch) -> T
 
 def make_optimizers(model: BlockDiffusionModel, plan: Plan) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, q, k, v, gate and up each for itself; AdamW for embedding and norms."""
-    config = model.config
-    head_dim = config.head_dim
-    packed = {
-        "qkv_proj": (config.num_attention_heads * head_dim, *(2 * (config.num_key_value_heads * head_dim,))),
-        "gate_up_proj": 2 * (config.intermediate_size,),
-    }
+    rows: dict[str, list[int]] = {}
+    for piece in layout_of(model.config).pieces:
+        rows.setdefault(piece.parameter, []).append(piece.shape[0])
     matrices, rest = [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2 and ".layers." in name:
-            matrices.append((parameter, packed.get(name.split(".")[-2], (parameter.shape[0],))))
+            matrices.append((parameter, tuple(rows[name])))
         else:
             rest.append(parameter)
     return [

@@ -131,10 +131,8 @@ def _check_files_of(config: WorkerConfig, directory: Path) -> WorkerInfo:
 
 def _block_and_mask(config: WorkerConfig, shape: ModelConfig) -> tuple[int, int]:
     """Block size and mask id: of the settings, else of the files, else of the checkpoint's name, which is said then."""
-    settings = {"block_size": config.block_size, "mask_token_id": config.mask_token_id}
-    for name, value in settings.items():
-        if value is None and name in shape.named:
-            _say_once(f"{config.model}: {name} {getattr(shape, name)} is known by the checkpoint's name only")
+    if named := [f"{name} {getattr(shape, name)}" for name in shape.named if getattr(config, name) is None]:
+        _say_once(f"{config.model}: only the checkpoint's name tells {' and '.join(named)}")
     block_size = shape.block_size if config.block_size is None else config.block_size
     mask_token_id = shape.mask_token_id if config.mask_token_id is None else config.mask_token_id
     if block_size is None or mask_token_id is None:

@@ -69,7 +69,8 @@ class Family:
     the model's shape. `CheckpointError` for whatever is missing, is no value of its key, or would change the result
     and is not supported.
     layout: where the tensors of a checkpoint of this shape go.
-    network: the model with parameters that hold nothing yet; the shape is that of one rank.
+    network: the model, for the shape of one rank. Its parameters need no values and its tables are not made yet: it is
+    built on torch's meta device.
     end_of_turn: the strings that end a turn of the chat template. Those that the vocabulary has end an answer.
     """
 

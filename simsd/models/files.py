@@ -28,7 +28,7 @@ def resolve_model(name: str, role: str) -> Path:
         return path
     if path.exists():
         raise CheckpointError(f"{role}: {name} is a file; a checkpoint is a directory with config.json and safetensors")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if not _could_be_of_the_hub(name):
         raise CheckpointError(f"{role}: no directory {name}; a hub name would look like JetLM/SDAR-1.7B-Chat")
     return _download(name, role)
 
@@ -40,6 +40,8 @@ def resolve_here(name: str, role: str) -> Path | None:
     """
     if name == SHIPPED or Path(name).expanduser().exists():
         return resolve_model(name, role)
+    if not _could_be_of_the_hub(name):
+        return None
     from huggingface_hub import snapshot_download
 
     try:
@@ -48,6 +50,10 @@ def resolve_here(name: str, role: str) -> Path | None:
         return None
     whole = (directory / "config.json").is_file() and any(directory.glob("*.safetensors"))
     return directory if whole else None
+
+
+def _could_be_of_the_hub(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
 def check_files(directory: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from simsd.errors import InternalError
@@ -24,15 +24,28 @@ HASHED_VALUES = 64
 
 
 def build_model(config: ModelConfig) -> BlockDiffusionModel:
-    """A model whose parameters hold nothing yet; `CheckpointError` if the architecture is not in the registry."""
-    return family_of(config.architecture).network(config)
+    """A float32 model to be trained on the CPU, whose parameters may hold anything.
+
+    `CheckpointError` if the architecture is not in the registry.
+    """
+    model = family_of(config.architecture).network(config)
+    model.make_tables()
+    return model
 
 
 def empty_model(config: ModelConfig, dtype: torch.dtype, device: str) -> BlockDiffusionModel:
-    """The same with its memory on the device, for inference. Whoever fills it calls `make_tables` afterwards."""
+    """A model for inference whose parameters have their memory on the device and hold nothing yet.
+
+    Whoever fills them calls `make_tables` afterwards.
+    """
     with torch.device("meta"):
-        model = build_model(config)
-    return model.to(dtype).to_empty(device=device).eval().requires_grad_(False)
+        model = family_of(config.architecture).network(config)
+    # As `Module.to_empty` would, which imports half of torch to ask tensors without memory for others like them.
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            empty = torch.empty(parameter.shape, dtype=dtype, device=device)
+            module.register_parameter(name, nn.Parameter(empty, requires_grad=False))
+    return model.eval()
 
 
 def load_model(

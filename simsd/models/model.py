@@ -16,7 +16,7 @@ class BlockDiffusionModel(nn.Module, ABC):
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        """config: the shape of this rank's part. Parameters need no values: loading fills them."""
+        """config: the shape of this rank's part. Parameters need no values, and tables are left to `make_tables`."""
         super().__init__()
         self.config = config
 

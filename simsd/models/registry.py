@@ -2,9 +2,9 @@
 
 from simsd.errors import CheckpointError
 from simsd.models.family import Family
-from simsd.models.sdar import SDAR
+from simsd.models.sdar import ARCHITECTURE, SDAR
 
-FAMILIES: dict[str, Family] = {"SDARForCausalLM": SDAR}
+FAMILIES: dict[str, Family] = {ARCHITECTURE: SDAR}
 """A new family is one row."""
 
 

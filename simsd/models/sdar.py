@@ -13,6 +13,7 @@ from simsd.models.family import Family, Layout, Piece
 if TYPE_CHECKING:
     from simsd.models.sdar_network import SDARForCausalLM
 
+ARCHITECTURE = "SDARForCausalLM"
 PUBLIC_NAME = re.compile(r"SDAR-[\d.]+B(-A\d+B)?(-[A-Za-z]+)?(-b(?P<block_size>\d+))?")
 """The last part of a public checkpoint's name: SDAR-1.7B-Chat, SDAR-8B-Chat-b16."""
 PUBLIC_BLOCK_SIZE = 4

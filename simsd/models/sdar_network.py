@@ -42,7 +42,6 @@ class SDARForCausalLM(BlockDiffusionModel):
         super().__init__(config)
         self.model = SDARTrunk(config)
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
-        self.make_tables()
 
     def forward(self, token_ids: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
         assert token_ids.ndim == 1 and token_ids.shape == position_ids.shape

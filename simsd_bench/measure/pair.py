@@ -27,6 +27,7 @@ from simsd.models.checkpoint import load_model_config
 from simsd.models.files import ASSETS, resolve_model
 from simsd.models.loading import empty_model, load_model
 from simsd.models.model import BlockDiffusionModel
+from simsd.models.sdar import ARCHITECTURE
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.draft_process import DraftProcess
 from simsd.worker.worker import Load, Worker
@@ -57,7 +58,7 @@ SHAPES = {
 }
 """Shapes that can be had without a checkpoint (paper.md, SDAR checkpoints); `tiny` is for trying the commands."""
 COMMON = {
-    "architectures": ["SDARForCausalLM"],
+    "architectures": [ARCHITECTURE],
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-6,
     "rope_theta": 1e6,

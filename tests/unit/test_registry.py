@@ -13,6 +13,7 @@ from simsd.models import loading
 from simsd.models.checkpoint import load_model_config
 from simsd.models.loading import build_model, checkpoint_tensors, load_model, save_model, weights_hash
 from simsd.models.model import BlockDiffusionModel
+from simsd_bench.measure import loading as measured
 from tests.unit.checkpoints import Shape, random_weights, write_checkpoint
 
 UNTIED, TIED = Shape(layers=1), Shape(layers=1, tied=True)
@@ -245,3 +246,11 @@ def test_weights_are_made_where_they_go_and_never_drawn(tmp_path: Path, monkeypa
     model = load_model(directory, dtype=torch.bfloat16)
     assert copied == model.config.parameters
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_loading_takes_little_memory_beside_the_weights(tmp_path: Path) -> None:
+    """100 MB of which no tensor has more than 10: in a process of its own, mapped files counted."""
+    measured.write_checkpoint(tmp_path, num_hidden_layers=3, vocab_size=5120, max_position_embeddings=512)
+    found = measured.measure(tmp_path, measured.LOADER, Path.cwd(), "bfloat16", repeats=1)
+    assert found["weights_mb"] == 115
+    assert found["of_largest_tensor"] <= 2
