@@ -43,16 +43,19 @@ SHAPE = {
 }
 SHARDS = 4
 CHILD = """
-import importlib, json, pathlib, resource, sys, time, torch
+import importlib, json, pathlib, sys, time, torch
 directory, loader, dtype = sys.argv[1:]
 module, name = loader.split(":")
 load = getattr(importlib.import_module(module), name)
 torch.set_num_threads(1)
-before = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def memory(name):
+    status = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in status if line.startswith(name))
+before = memory("VmRSS")
 began, worked = time.perf_counter(), time.process_time()
 model = load(pathlib.Path(directory), dtype=getattr(torch, dtype))
 seconds, worked = time.perf_counter() - began, time.process_time() - worked
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = memory("VmHWM")
 weights = sum(each.numel() * each.element_size() for each in model.parameters())
 print(json.dumps({"seconds": seconds, "cpu_seconds": worked, "peak": peak - before, "weights": weights}))
 """
@@ -64,7 +67,7 @@ def write_checkpoint(directory: Path, **changes: int) -> None:
     (directory / "config.json").write_text(json.dumps(SHAPE | changes))
     generator = torch.Generator().manual_seed(0)
     shapes = layout_of(load_model_config(directory)).shapes()
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, keys in enumerate(_shards(shapes), start=1):
         name = f"model-{number:05d}-of-{SHARDS:05d}.safetensors"
         save_file(
