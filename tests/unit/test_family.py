@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simsd.cli import main as cli
 from simsd.config import LoopConfig, WorkerConfig
 from simsd.errors import CheckpointError, InternalError
 from simsd.in_process import build_local, generate_all
+from simsd.models.config import ModelConfig
 from simsd.models.description import check_startup, describe
-from simsd.models.family import Family, Layout
+from simsd.models.family import Family, Layout, Piece
 from simsd.models.loading import checkpoint_tensors, load_model, save_model
 from simsd.models.registry import FAMILIES
 from tests.oracle import block_causal, dense_logits
@@ -159,3 +160,35 @@ def test_a_layout_that_forgets_a_parameter_is_a_fault_of_ours(directory: Path, m
     write_weights(directory, weights, shards=2)
     with pytest.raises(InternalError, match="does not fill every parameter"):
         load_model(directory)
+
+
+class WithExperts(Scratch):
+    """Three experts of 2 gate rows and 2 up rows, stacked to one parameter, as a grouped product takes them."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.experts = nn.Parameter(torch.empty(3, 4 // self.ranks(config), config.hidden_size))
+
+    @staticmethod
+    def ranks(config: ModelConfig) -> int:
+        return SHAPE.heads // config.num_attention_heads
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_experts_are_stacked_and_shared_over_ranks(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    hidden = SHAPE.hidden_size
+    experts = {f"experts.{i}.{part}.weight": torch.randn(2, hidden) for i in range(3) for part in ("gate", "up")}
+    pieces = tuple(Piece(key, (2, hidden), "experts", shared=0) for key in experts)
+
+    def layout(config: ModelConfig) -> Layout:
+        return Layout((*SCRATCH.layout(config).pieces, *pieces))
+
+    monkeypatch.setitem(FAMILIES, ARCHITECTURE, Family(read_config, layout, WithExperts))
+    write_weights(directory, renamed(random_weights(SHAPE, 3)) | experts, shards=2)
+    for rank in range(ranks):
+        found = load_model(directory, rank=rank, ranks=ranks).experts
+        for i in range(3):
+            parts = [experts[f"experts.{i}.{part}.weight"].chunk(ranks)[rank] for part in ("gate", "up")]
+            assert torch.equal(found[i], torch.cat(parts))
