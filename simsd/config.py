@@ -10,6 +10,7 @@ from simsd.messages.worker import Role
 
 SHIPPED = "shipped"
 """As a model's name: the tiny checkpoint that comes with the package."""
+MAX_BLOCK_SIZE = 64
 
 
 class Settings(BaseModel):
@@ -39,7 +40,7 @@ class WorkerConfig(Settings):
 
     role: Role
     model: str = SHIPPED
-    block_size: int | None = Field(None, ge=1, le=64)
+    block_size: int | None = Field(None, ge=1, le=MAX_BLOCK_SIZE)
     mask_token_id: int | None = Field(None, ge=0)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from simsd.config import MAX_BLOCK_SIZE
 from simsd.errors import ConfigError
 from simsd.models.config_file import ConfigFile
 
@@ -16,7 +17,6 @@ SIZES = (
     "intermediate_size",
     "max_position_embeddings",
 )
-MAX_BLOCK_SIZE = 64
 DEFAULT_ROPE_THETA = 10000.0
 
 

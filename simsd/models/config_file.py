@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from simsd.errors import CheckpointError
 
+SHOWN_CHARS = 100
+"""Of a value in an error."""
 ROPE_KEYS = ("rope_scaling", "rope_parameters")
 """The keys under which transformers has described a model's RoPE, the older one first."""
 DEFAULT_ROPE = {"type": ("default",), "rope_type": ("default",), "factor": (1,), "partial_rotary_factor": (1,)}
@@ -115,8 +117,8 @@ class ConfigFile:
         for name, rope in self._rope_descriptions():
             for key, value in rope.items():
                 if key != "rope_theta" and not _is_neutral(value, DEFAULT_ROPE.get(key, ())):
-                    written = json.dumps(rope)
-                    raise CheckpointError(f"{self.path}: {name} {written} is not supported; only the default RoPE is")
+                    message = f"{name} {_written(rope)} is not supported; only the default RoPE is"
+                    raise CheckpointError(f"{self.path}: {message}")
             base = self._positive(f"{name}.rope_theta", rope.get("rope_theta"))
             if base is not None:
                 bases[f"{name}.rope_theta"] = base
@@ -142,12 +144,18 @@ class ConfigFile:
         if value is None:
             return None
         if type(value) not in (int, float) or not 0 < value < math.inf:
-            raise CheckpointError(f"{self.path}: {name} must be a number above 0; it is {json.dumps(value)}")
+            raise CheckpointError(f"{self.path}: {name} must be a number above 0; it is {_written(value)}")
         return float(value)
 
     def refuse(self, key: str, why: str) -> NoReturn:
         """Raise the error "FILE: KEY <why>; it is VALUE"."""
-        raise CheckpointError(f"{self.path}: {key} {why}; it is {json.dumps(self.values.get(key))}")
+        raise CheckpointError(f"{self.path}: {key} {why}; it is {_written(self.values.get(key))}")
+
+
+def _written(value: Any) -> str:
+    """A value as the file writes it, the beginning of a long one."""
+    text = json.dumps(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def _is_neutral(value: Any, allowed: Collection[Any]) -> bool:

@@ -326,3 +326,9 @@ def test_what_only_the_name_tells_is_known_for_it(tmp_path: Path) -> None:
     assert load_model_config(tmp_path, "JetLM/SDAR-8B-Chat").named == ("block_size", "mask_token_id")
     write_checkpoint(tmp_path, UNTIED, tokenizer=False)
     assert load_model_config(tmp_path, "JetLM/SDAR-8B-Chat-b16").named == ()
+
+
+def test_a_long_value_is_shown_in_part(tmp_path: Path) -> None:
+    message = refusal(tmp_path, layer_types=["sliding_attention"] * 40)
+    assert message.endswith("…")
+    assert len(message) < 200
