@@ -121,20 +121,26 @@ class Tokenizer:
         try:
             return self._render(messages, {"add_generation_prompt": add_generation_prompt} | template_kwargs)
         except Exception as error:  # a filter, a test or a method may raise anything
-            if type(error) is TemplateError:  # by the template's own raise_exception
-                raise RequestError(f"the chat template refuses these messages: {error}", "messages") from error
-            if template_kwargs and self._renders(messages):
-                message = f"chat_template_kwargs: the chat template fails on them: {_described(error)}"
-                raise RequestError(message, "chat_template_kwargs") from error
-            raise CheckpointError(f"the model's chat template fails on these messages: {_described(error)}") from error
+            raise self._fault(error, messages, template_kwargs) from error
 
-    def _renders(self, messages: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the template can render these messages without any variables of the request."""
+    def _fault(
+        self, error: Exception, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> RequestError | CheckpointError:
+        """Whose fault it is that the template fails: the request's if its own variables make a difference to it."""
+        if type(error) is TemplateError:  # by the template's own raise_exception
+            return RequestError(f"the chat template refuses these messages: {error}", "messages")
+        if variables and _described(error) != self._failure(messages):
+            message = f"chat_template_kwargs: the chat template fails on them: {_described(error)}"
+            return RequestError(message, "chat_template_kwargs")
+        return CheckpointError(f"the model's chat template fails on these messages: {_described(error)}")
+
+    def _failure(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """How the template fails on these messages without any variables of the request."""
         try:
             self._render(messages, {})
-        except Exception:
-            return False
-        return True
+        except Exception as error:
+            return _described(error)
+        return None
 
     def _render(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
         text: str = self._hf.apply_chat_template(

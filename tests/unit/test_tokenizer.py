@@ -202,7 +202,7 @@ def test_faults_at_run_time_are_the_templates_or_the_requests(tmp_path: Path) ->
     with pytest.raises(RequestError, match=r"chat_template_kwargs: .* TypeError") as caught:
         tokenizer.render(user, width=[1])
     assert caught.value.param == "chat_template_kwargs"
-    for variables in ({}, {"width": 5}):
+    for variables in ({}, {"width": 5}):  # these change nothing about it
         with pytest.raises(CheckpointError, match="the model's chat template fails on these messages: TypeError"):
             tokenizer.render(user * 2, **variables)
 
