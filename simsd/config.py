@@ -10,6 +10,7 @@ from simsd.messages.worker import Role
 
 SHIPPED = "shipped"
 """As a model's name: the tiny checkpoint that comes with the package."""
+MAX_BLOCK_SIZE = 64
 
 
 class Settings(BaseModel):

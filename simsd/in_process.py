@@ -58,11 +58,12 @@ class Completion:
 
 def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig, overlap: bool = False) -> Loop:
     """Load both models and check that they fit each other. With `overlap` the draft runs in a process of its own."""
-    tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target.mask_token_id)
     draft_client: DraftClient | None = None
     if draft:
         draft_client = DraftProcess(draft) if overlap else LocalClient(make_worker(draft))
-    return Loop(LocalClient(make_worker(target)), draft_client, tokenizer, loop)
+    target_client = LocalClient(make_worker(target))
+    tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target_client.info.mask_token_id)
+    return Loop(target_client, draft_client, tokenizer, loop)
 
 
 def make_worker(config: WorkerConfig) -> "Worker | LeadingWorker":

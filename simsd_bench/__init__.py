@@ -7,6 +7,7 @@
 | `measure.approx` | one pass over paired rows against sequential denoising |
 | `measure.speed` | the code against plain transformers and its arithmetic, and as batch and context grow |
 | `measure.transformers_loop` | vanilla written with transformers, which our own vanilla is compared with |
+| `measure.loading` | how long loading takes, and how much memory of the host beside the weights |
 | `measure.floor` | decode time over the time of its matrix products alone |
 | `measure.rounds` | rounds under a stopwatch, and the sizes of what `measure.speed` runs |
 | `measure.engines` | the same rounds with engines on Ray and in one process |

@@ -16,7 +16,7 @@ from torch import Tensor
 from simsd.decoding.noise import SAMPLE, keys_of, token_counters, uniform
 from simsd.decoding.sampling import RowParams
 from simsd.messages.request import DecodeParams
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.model import BlockDiffusionModel
 from tests.unit.numbers import log_probs_of
 
 TIE = 1e-4
@@ -30,7 +30,7 @@ class Reference:
     margin: float
 
 
-def dense_logits(model: SDARForCausalLM, tokens: list[int], visible: Tensor) -> Tensor:
+def dense_logits(model: BlockDiffusionModel, tokens: list[int], visible: Tensor) -> Tensor:
     """Logits [T, V] of a plain forward; visible [T, T] bool."""
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def block_causal(length: int, block_size: int) -> Tensor:
 
 
 def decode(
-    model: SDARForCausalLM,
+    model: BlockDiffusionModel,
     prompt: list[int],
     params: DecodeParams,
     block_size: int,

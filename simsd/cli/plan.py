@@ -8,7 +8,8 @@ from typing import Any
 
 from simsd.cli.options import add_command, need_measurements
 from simsd.errors import ConfigError
-from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.checkpoint import load_model_config
+from simsd.models.config import ModelConfig
 from simsd.models.files import resolve_model
 from simsd.planning.capacity import GPUS, Load, Memory, Pair, Plan, Roofline, Speculation, plan
 from simsd.planning.shapes import SHAPES, config_of

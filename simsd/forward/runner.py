@@ -29,7 +29,7 @@ from simsd.forward.attention import (
 )
 from simsd.forward.pages import SequenceKV
 from simsd.forward.transfer import Packing, to_device
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.model import BlockDiffusionModel
 from simsd.verification.rows import Rows
 
 MIN_ROWS, MIN_PREFIX = 4, 64
@@ -43,7 +43,7 @@ Launch = Callable[[Tensor, Tensor, PagedAttention, Tensor], Tensor]
 class EagerRunner:
     """`scratch_start`: first slot for rows whose KV is not kept; the last slot of `kv` is for padding."""
 
-    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:
+    def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> None:
         self.model, self.kv, self.scratch_start = model, kv, scratch_start
         self.device = kv[0].device
         self.repeat = model.config.num_attention_heads // model.config.num_key_value_heads
@@ -88,7 +88,7 @@ class CompiledRunner(EagerRunner):
     (3 MB for the shipped target) for each number of rows that it meets, so these are rounded up.
     """
 
-    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:
+    def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> None:
         super().__init__(model, kv, scratch_start)
         if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
             raise ConfigError(f"runner compile needs torch 2.13 or later on a CPU, this is {torch.__version__}")
@@ -190,7 +190,7 @@ class Bucket:
 class StaticRunner(EagerRunner):
     """A bucket for each shape that was met."""
 
-    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int, compiled: bool) -> None:
+    def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int, compiled: bool) -> None:
         super().__init__(model, kv, scratch_start)
         self.buckets: dict[tuple[int, int, int], Bucket] = {}
         self._forward = torch.compile(self._step, dynamic=False) if compiled else self._step
@@ -226,7 +226,7 @@ class StaticRunner(EagerRunner):
         bucket.launch = graph.replay
 
 
-def make_runner(name: str, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> EagerRunner:
+def make_runner(name: str, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> EagerRunner:
     """By the name of the setting `runner`."""
     if name == "eager":
         return EagerRunner(model, kv, scratch_start)

@@ -5,7 +5,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.checkpoint import load_model_config
+from simsd.models.config import ModelConfig
+from simsd.models.sdar import ARCHITECTURE
 
 MASK_TOKEN_ID = 3
 """The shipped tokenizer's, which pairs without weights borrow."""
@@ -13,7 +15,7 @@ MASK_TOKEN_ID = 3
 
 def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, tied: bool) -> dict[str, Any]:
     return {
-        "architectures": ["SDARForCausalLM"],
+        "architectures": [ARCHITECTURE],
         "max_position_embeddings": 32768,
         "rms_norm_eps": 1e-6,
         "rope_theta": 1e6,

@@ -23,15 +23,14 @@ from simsd.block.successor import next_work, tokens_to_draft
 from simsd.config import WorkerConfig
 from simsd.decoding.draft import Drafting, draft_step
 from simsd.decoding.verdicts import judge, look_at
-from simsd.errors import ConfigError
 from simsd.forward.pages import PagePool, SequenceKV, kv_tensors
 from simsd.forward.runner import make_runner
 from simsd.messages.round import Ahead, DraftCost, DraftedAhead, Proposal, Proposals, Verdict, Verdicts, Work
-from simsd.messages.worker import PageUse, WorkerInfo
+from simsd.messages.worker import PageUse
+from simsd.models.description import available_device, describe, dtype_on
 from simsd.models.files import resolve_model
-from simsd.models.registry import load_model, weights_hash
-from simsd.models.sdar import SDARForCausalLM
-from simsd.tokens.tokenizer import Tokenizer
+from simsd.models.loading import load_model, weights_hash
+from simsd.models.model import BlockDiffusionModel
 from simsd.verification.rows import Rows
 from simsd.verification.schemes import Limits, Want
 
@@ -39,27 +38,8 @@ if TYPE_CHECKING:
     from simsd.worker.tensor_parallel import Ranks
 
 
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {name!r} is not available here: {str(error).splitlines()[0]}") from error
-    return name
-
-
-def _dtype(name: str, device: str) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device == "cpu" else torch.bfloat16
-    if name == "float16" and device == "cpu":
-        raise ConfigError("dtype float16 is not available on the CPU; use float32 or bfloat16")
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
-
-
-Load = Callable[[Path, str, torch.dtype], SDARForCausalLM]
-"""From a checkpoint's directory, its name and a dtype to a model."""
+Load = Callable[[Path, str, torch.dtype, str], BlockDiffusionModel]
+"""From a checkpoint's directory, its name, a dtype and a device to a model."""
 
 
 class Worker:
@@ -74,61 +54,36 @@ class Worker:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.aligned = aligned
-        self.device = _device(config.device)
-        dtype = _dtype(config.dtype, self.device)
         path = resolve_model(config.model, config.role)
+        info = describe(config, path)
+        self.device = available_device(config)
+        dtype: torch.dtype = getattr(torch, dtype_on(config, self.device))
         if ranks is None:
-            self.model = load(path, config.model, dtype).to(self.device)
+            self.model = load(path, config.model, dtype, self.device)
         else:
-            self.model = load_model(path, config.model, dtype, ranks.rank, ranks.size).to(self.device)
+            self.model = load_model(path, config.model, dtype, self.device, ranks.rank, ranks.size)
             self.model.reduce_over(ranks.sum)
+        self.info = dataclasses.replace(
+            info,
+            weights_hash=weights_hash(self.model),
+            device=self.device,
+            dtype=str(dtype).removeprefix("torch."),
+        )
         if self.device == "cpu" and dtype == torch.float32 and config.runner != "compile":
             self.model.prepare()
         shape = self.model.config
-        tokenizer = Tokenizer.load(path, config.mask_token_id)
-        end_of_turn = tokenizer.end_of_turn_id
-        eos = set(shape.eos_token_ids) | ({end_of_turn} if end_of_turn is not None else set())
-        block_size, mask_token_id = config.block_size or shape.block_size, config.mask_token_id
-        mask_token_id = shape.mask_token_id if mask_token_id is None else mask_token_id
-        if block_size is None or mask_token_id is None:
-            raise ConfigError(f"{config.model}: neither arguments, config nor name tell block_size and mask_token_id")
-        if not mask_token_id < shape.vocab_size:
-            raise ConfigError(f"mask_token_id {mask_token_id} is not in the vocabulary of {shape.vocab_size}")
-        page_size = config.page_size or -(-16 // block_size) * block_size
-        if page_size % block_size:
-            raise ConfigError(f"page_size {page_size} is not a whole number of blocks of {block_size}")
-        max_model_len = min(config.max_model_len or shape.max_position_embeddings, shape.max_position_embeddings)
-        pages = config.kv_tokens // page_size
-        max_rows = max(config.max_rows, block_size * (block_size + 2))  # every branch of a whole block fits
-        self.pool = PagePool(pages, page_size, config.prefix_cache)
+        self.pool = PagePool(info.pages, info.page_size, config.prefix_cache)
         self.kv = kv_tensors(
             shape.num_hidden_layers,
-            pages,
-            page_size,
-            max_rows,
+            info.pages,
+            info.page_size,
+            info.max_rows,
             shape.num_key_value_heads,
             shape.head_dim,
             dtype,
             self.device,
         )
-        self.runner = make_runner(config.runner, self.model, self.kv, pages * page_size)
-        self.info = WorkerInfo(
-            role=config.role,
-            model=config.model,
-            weights_hash=weights_hash(self.model),
-            architecture=shape.architecture,
-            vocab_size=shape.vocab_size,
-            tokenizer_hash=tokenizer.content_hash,
-            mask_token_id=mask_token_id,
-            block_size=block_size,
-            eos_token_ids=tuple(sorted(eos)),
-            max_model_len=max_model_len // block_size * block_size,
-            page_size=page_size,
-            pages=pages,
-            max_rows=max_rows,
-            device=self.device,
-            dtype=str(dtype).removeprefix("torch."),
-        )
+        self.runner = make_runner(config.runner, self.model, self.kv, info.pages * info.page_size)
         self._lock = threading.Lock()
         self._proposed: dict[str, Proposal] = {}
         self._ahead: dict[str, DraftedAhead] = {}

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import get_args
@@ -23,11 +22,10 @@ from simsd.in_process import LocalClient
 from simsd.loop.loop import Loop
 from simsd.messages.round import Proposal, Proposals, Work
 from simsd.messages.worker import Role
-from simsd.models.config import load_model_config
+from simsd.models.checkpoint import load_model_config
 from simsd.models.files import ASSETS, resolve_model
-from simsd.models.layers import rope_table
-from simsd.models.registry import build_model, load_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.loading import empty_model, load_model
+from simsd.models.model import BlockDiffusionModel
 from simsd.planning.shapes import SHAPES, write_config
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.draft_process import DraftProcess
@@ -110,9 +108,9 @@ class PairSpec:
                 for role, shape in zip(("draft", "target"), self.random_weights, strict=True):
                     model = str(_write_shape(Path(directory) / role, shape))
                     settings[role] = settings[role].model_copy(update={"model": model})
-                load = partial(_random_model, device=self._device)
+                load = _random_model
             target = Worker(settings["target"], aligned, load)
-            tokenizer = Tokenizer.load(resolve_model(settings["target"].model, "target"))
+            tokenizer = Tokenizer.load(resolve_model(settings["target"].model, "target"), target.info.mask_token_id)
             loop_config = LoopConfig(max_running=batch)
             if self.overlap:
                 return Loop(LocalClient(target), DraftProcess(settings["draft"]), tokenizer, loop_config)
@@ -122,12 +120,6 @@ class PairSpec:
                 oracle = Worker(settings["target"], load=lambda *_: target.model)
                 draft_client = SyntheticDraft(draft, oracle, self.acceptance)
             return Loop(LocalClient(target), draft_client, tokenizer, loop_config)
-
-    @property
-    def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _write_shape(directory: Path, shape: str) -> Path:
@@ -141,21 +133,17 @@ def _write_shape(directory: Path, shape: str) -> Path:
 
 
 @torch.inference_mode()
-def _random_model(path: Path, name: str, dtype: torch.dtype, *, device: str) -> SDARForCausalLM:
+def _random_model(path: Path, name: str, dtype: torch.dtype, device: str) -> BlockDiffusionModel:
     """Normal weights, made where they stay: 16 GB of them would take minutes to make on a CPU and copy."""
-    config = load_model_config(path, name)
-    with torch.device("meta"):
-        model = build_model(config).to(dtype)
-    model = model.to_empty(device=device)
-    generator = torch.Generator(device).manual_seed(config.num_hidden_layers)
+    model = empty_model(load_model_config(path, name), dtype, device)
+    generator = torch.Generator(device).manual_seed(model.config.num_hidden_layers)
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter.fill_(1.0)
         else:
             parameter.normal_(0.0, INITIAL_STD, generator=generator)
-    table = rope_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
-    model.model.rope = table.to(device)
-    return model.eval().requires_grad_(False)
+    model.make_tables()
+    return model
 
 
 class SyntheticDraft(LocalClient):

@@ -18,7 +18,15 @@ from deployments import metrics, tracing
 from deployments.logs import logging_config
 from deployments.metrics import COUNTERS, GAUGES, HISTOGRAMS, RequestRecord, samples
 from deployments.tracing import LoopTracing, Tracing
-from simsd.errors import ConfigError, ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
+from simsd.errors import (
+    CheckpointError,
+    ConfigError,
+    ContextLengthError,
+    InternalError,
+    QueueFullError,
+    RequestError,
+    WorkerLostError,
+)
 from simsd.loop.metrics import LoopMetrics
 from simsd.messages.request import DecodeParams, Output, Request, RevealKind, Stats
 from simsd.messages.round import BlockVerdict, Verdict, Verdicts
@@ -67,6 +75,7 @@ def test_a_request_that_got_nowhere() -> None:
         (ContextLengthError("no"), "context_length_exceeded"),
         (QueueFullError("no"), "queue_full"),
         (WorkerLostError("no", "draft"), "unavailable"),
+        (CheckpointError("no"), "checkpoint_error"),
         (InternalError("no"), "internal_error"),
     ],
 )

@@ -14,7 +14,7 @@ from simsd.errors import ConfigError, RequestError
 from simsd.in_process import Completion, LocalClient
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Stats
-from simsd.models.registry import build_model
+from simsd.models.loading import build_model
 from simsd_bench.measure import ablate, sweep
 from simsd_bench.measure.decode import Result, Sample, Setting, measure, untimed_s
 from simsd_bench.measure.methods import METHODS, Protocol, methods

@@ -13,9 +13,10 @@ from simsd.errors import CheckpointError, ContextLengthError, QueueFullError
 from simsd.forward.pages import PagePool
 from simsd.in_process import collect, generate_all
 from simsd.messages.request import DecodeParams
-from simsd.models.config import block_size_from_name, load_model_config
+from simsd.models.checkpoint import load_model_config
 from simsd.models.layers import rope_table
-from simsd.models.registry import load_model
+from simsd.models.loading import load_model
+from simsd.models.sdar import block_size_from_name
 from simsd.worker.worker import Worker
 from tests.unit.checkpoints import write_checkpoint
 from tests.unit.loops import SHAPE, Pair, request, write_pair

@@ -18,6 +18,7 @@ from simsd.tokens.tokenizer import Tokenizer
 from simsd.verification.accept import Scores, Slots
 from simsd.worker.worker import Worker
 from tests import oracle
+from tests.unit import toy_tokenizer
 from tests.unit.checkpoints import Shape, write_checkpoint
 from tests.unit.numbers import log_probs_of
 
@@ -32,7 +33,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Toke
     workers = []
     for role, seed in (("target", 1), ("draft", 2)):
         shape = Shape(vocab_size=VOCAB, hidden_size=16, heads=2, kv_heads=1, intermediate_size=24)
-        path = write_checkpoint(tmp_path_factory.mktemp(role), shape, seed=seed, block_size=B, mask_token_id=MASK)
+        path = tmp_path_factory.mktemp(role)
+        write_checkpoint(path, shape, seed=seed, block_size=B, mask_token_id=MASK, tokenizer=False)
+        toy_tokenizer.write_letters(path, VOCAB - 1)
         workers.append(Worker(WorkerConfig(role=role, model=str(path))))
     return workers[0], workers[1], Tokenizer.load(path)
 
