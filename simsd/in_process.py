@@ -60,13 +60,13 @@ def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConf
     """Load both models and check that they fit each other. With `overlap` the draft runs in a process of its own."""
     draft_client: DraftClient | None = None
     if draft:
-        draft_client = DraftProcess(draft) if overlap else LocalClient(make_worker(draft))
-    target_client = LocalClient(make_worker(target))
+        draft_client = DraftProcess(draft) if overlap else LocalClient(local_worker(draft))
+    target_client = LocalClient(local_worker(target))
     tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target_client.info.mask_token_id)
     return Loop(target_client, draft_client, tokenizer, loop)
 
 
-def make_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
+def local_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
     """A worker in this process; the ranks of a tensor-parallel one in processes below it."""
     if config.tensor_parallel == 1:
         return Worker(config)

@@ -13,7 +13,7 @@ def only_loop_knows(params: DecodeParams) -> bool:
 
     The loop also sees stop strings and clients that leave. A round that followed such an end is dropped.
     """
-    return params.method == "s2d2" or (params.adaptive and params.needs_draft)
+    return params.routes or (params.adaptive and params.needs_draft)
 
 
 def tokens_to_draft(params: DecodeParams, block: BlockState) -> int:

@@ -82,7 +82,7 @@ def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: 
     """Reveal what draft step `step` owes in every block. logits [M, V], of the wanted rows in order."""
     if not wants:
         return
-    proposing = [p.method == "simsd" and p.temperature > 0 for p, _, _ in wants]
+    proposing = [p.temperature > 0 and not p.foresees_target for p, _, _ in wants]
     drawing = [row for row, (p, _, _) in enumerate(wants) if p.temperature > 0 and not proposing[row]]
     question = Question(
         owners=[(draft.work, draft.span) for draft in drafts],
@@ -137,7 +137,7 @@ def pick(draft: Drafting, slots: Slots, scores: Scores, step: int) -> list[int]:
     owed = draft.owed(step)
     if draft.params.remasking == "sequential":
         return list(range(min(owed, len(slots.offsets))))
-    rank = slots.of(scores.confidence if draft.params.method == "exact" else scores.top)
+    rank = slots.of(scores.confidence if draft.params.foresees_target else scores.top)
     return sorted(range(len(rank)), key=lambda i: (-rank[i], i))[:owed]
 
 
@@ -149,10 +149,10 @@ def own_draft(params: DecodeParams, slots: Slots, taken: set[int], answer: Answe
     """
     scores = answer.scores
     left = [(offset, row) for offset, row in zip(slots.offsets, slots.rows, strict=True) if offset not in taken]
-    if params.method == "s2d2":
+    if params.routes:
         left = [(offset, row) for i, (offset, row) in enumerate(left) if offset == left[0][0] + i]
     elif params.remasking != "sequential":
-        sure = scores.confidence if params.method == "exact" else scores.top
+        sure = scores.confidence if params.foresees_target else scores.top
         left.sort(key=lambda entry: (-sure[entry[1]], entry[0]))
     left = left[: params.gamma]
     if not left:
@@ -162,7 +162,7 @@ def own_draft(params: DecodeParams, slots: Slots, taken: set[int], answer: Answe
     drafted = DraftedBlock.greedy([offset for offset, _ in left], tokens, confidence)
     if params.temperature > 0:
         _draw_own(params, drafted, chosen, len(taken), answer)
-    if params.method == "s2d2":
+    if params.routes:
         drafted.confidence = _agreement(params, chosen, answer)
     return Proposal([drafted])
 
@@ -171,7 +171,7 @@ def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], ta
     """Draw the tokens of `chosen` rows; for `exact` with the noise of the state that each is expected in."""
     places = [answer.place[row] for row in chosen]
     top, ids = answer.top[places], answer.ids[places]
-    if params.method == "exact":
+    if params.foresees_target:
         wants = [answer.params.wants[row] for row in chosen]
         expected = RowParams.build(
             [(p, position, revealed + taken + i) for i, (p, position, revealed) in enumerate(wants)]

@@ -39,7 +39,7 @@ class Look:
     def draws_own(self) -> bool:
         """Whether the next draft is read from this forward, beyond its best tokens."""
         params = self.work.params
-        return params.drafts_itself and (self.warm or params.method == "s2d2")
+        return params.drafts_itself and (self.warm or params.routes)
 
 
 def look_at(
@@ -150,5 +150,5 @@ def _own_draft(look: Look, decision: Decision, answer: Answer) -> Proposal | Non
     if decision.context is None or not look.work.params.drafts_itself:
         return None
     # What S2D2's draft step reveals is part of the span that it may verify instead.
-    taken = {offset for offset, _ in decision.reveals} if look.work.params.method != "s2d2" else set()
+    taken = {offset for offset, _ in decision.reveals} if not look.work.params.routes else set()
     return own_draft(look.work.params, decision.context, taken, answer)

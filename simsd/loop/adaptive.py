@@ -151,7 +151,7 @@ class Adaptive:
             return  # the draft was left behind, and is catching up
         # A walk, or a step of the target's own, has one token anyway, and ends with it unless the block is full.
         stood, fell = verdict.revealed - 1, verdict.revealed < self.opened
-        if self.now.gamma and self.params.method == "simsd":
+        if self.now.gamma and not self.params.foresees_target:
             stood, fell = verdict.accepted, verdict.recovered > 0
         key = (self.now.draft_steps, self.now.row_budget)
         self.own.learn(key, stood, fell, FADE)
@@ -168,16 +168,16 @@ class Adaptive:
             hoped = 1 - self.params.steps / self.block_size  # no hope: it is known
         key = (choice.draft_steps, choice.row_budget)
         chance = self.own.chance(key, self._fates(costs).chance(key, hoped, HOPE), TRUST)
-        length = choice.gamma if choice.gamma and self.params.method == "simsd" else opened - 1
+        length = choice.gamma if choice.gamma and not self.params.foresees_target else opened - 1
         stand = sum(chance**i for i in range(1, length + 1))
         return stand + (1.0 if length < opened else 1.0 - chance**length)
 
     def _choices(self, opened: int) -> list[Choice]:
         params, size = self.params, self.block_size
         most = min(params.gamma, opened)
-        gammas = sorted({most, max(1, most // 2)} if params.method == "simsd" else {most}, reverse=True)
+        gammas = sorted({most} if params.foresees_target else {most, max(1, most // 2)}, reverse=True)
         budgets = [params.row_budget]
-        if params.method == "exact":
+        if params.foresees_target:
             budgets = sorted({min(params.row_budget, states * size) for states in (2, 4, 8, 16, 32)}, reverse=True)
         choices = [
             Choice(gamma, steps, budget)

@@ -158,7 +158,7 @@ class Sequence:
 
     def _routed(self, verdict: Verdict) -> list[BlockVerdict]:
         """The blocks as they come to stand: S2D2 may hold back what a draft step reveals."""
-        if self.request.params.method == "s2d2":
+        if self.request.params.routes:
             blocks = [self.router.route(decided, verdict.proposal, self.block) for decided in verdict.blocks]
             self.own_draft = self.router.span
             return blocks

@@ -94,6 +94,16 @@ class DecodeParams:
             raise RequestError(f"stop takes up to {MAX_STOPS} non-empty strings", "stop")
 
     @property
+    def foresees_target(self) -> bool:
+        """Whether a draft is to foresee the target's own steps, noise and all; else rejection sampling judges it."""
+        return self.method == "exact"
+
+    @property
+    def routes(self) -> bool:
+        """Whether the loop decides, after each draft step, if its span is verified (S2D2)."""
+        return self.method == "s2d2"
+
+    @property
     def needs_draft(self) -> bool:
         """Whether a draft model takes part."""
         return self.method in ("simsd", "exact") and self.drafter == "model"
@@ -101,7 +111,7 @@ class DecodeParams:
     @property
     def drafts_itself(self) -> bool:
         """Whether the target's own last forward is the draft."""
-        return self.method == "s2d2" or (self.method in ("simsd", "exact") and self.drafter == "self")
+        return self.routes or (self.method in ("simsd", "exact") and self.drafter == "self")
 
     def resolve(self, block_size: int) -> "DecodeParams":
         """The same with every default filled in and checked against the block size; `RequestError` names the field."""
