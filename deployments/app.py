@@ -21,6 +21,7 @@ from deployments.ingress.server import Ingress
 from deployments.logs import logging_config
 from simsd.config import WorkerConfig
 from simsd.messages.worker import Role
+from simsd.models.description import check_where_present
 
 REPLICA_CPUS = 0.1
 HEALTH_CHECK_S = 1.0
@@ -36,7 +37,16 @@ SPARE_REQUESTS = 64
 
 
 def build_app(args: ServeArgs) -> Application:
-    """The application for these arguments, the same from a command line, a config file and Python."""
+    """The application for these arguments, the same from a command line, a config file and Python.
+
+    A checkpoint or a setting that cannot work is refused here, so that nothing that runs is replaced by it. Serve
+    builds applications on a machine that may run no model, such as the head of a KubeRay cluster: a model whose
+    directory does not exist there, or that is not in that machine's cache of the hub, is left to its engine to check,
+    which the log says. Nothing is fetched, and devices are not asked for.
+    """
+    target = args.worker_config("target")
+    assert target is not None
+    check_where_present(args.worker_config("draft"), target)
     return compose(args, make_worker)
 
 

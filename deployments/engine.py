@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.actor import ActorHandle
@@ -22,12 +22,9 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from simsd.config import WorkerConfig
-from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.round import Ahead, Proposals, Verdicts, Work
 from simsd.messages.worker import PageUse, WorkerInfo
 from simsd.worker.ports import free_port
-
-if TYPE_CHECKING:  # it comes with torch
-    from simsd.decoding.draft import Ahead
 
 ENGINE_CPUS = 0.4
 """Logical CPUs of an engine; small, so that a whole pair fits where Ray counts two."""
@@ -77,7 +74,7 @@ class Engine:
         with self._busy():
             return self._worker.propose(batch)
 
-    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> "Ahead | None":
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Ahead | None:
         """None where it fails: the next `propose` starts from nothing then."""
         with self._busy():
             try:
@@ -93,7 +90,7 @@ class Engine:
         with self._busy():
             return self._worker.verify(batch, proposals)
 
-    def verify_next(self, ahead: "Ahead | None") -> Verdicts | None:
+    def verify_next(self, ahead: Ahead | None) -> Verdicts | None:
         with self._busy():
             return self._worker.verify_next(ahead)
 

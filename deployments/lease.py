@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import ObjectRef
 from ray.actor import ActorHandle
@@ -14,11 +14,8 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.engine import Lent
 from simsd.errors import InternalError, SimSDError, WorkerLostError
-from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.round import Ahead, Proposals, Verdicts, Work
 from simsd.messages.worker import PageUse, Role, WorkerInfo
-
-if TYPE_CHECKING:  # it comes with torch, and never comes here
-    from simsd.decoding.draft import Ahead
 
 RETRY_S = 0.2
 HOLD_S = 10.0

@@ -147,7 +147,7 @@ class LoopTracing:
             if seq_id in self._queued:
                 self._tracing.end(self._queued.pop(seq_id), began)
             verdict = verdicts.items[seq_id]
-            attributes: dict[str, Any] = {"simsd.batch": len(verdicts.items), "simsd.reveals": len(verdict.reveals)}
+            attributes: dict[str, Any] = {"simsd.batch": len(verdicts.items), "simsd.reveals": verdict.revealed}
             for name in ("drafted", "accepted", "recovered", "bonus", "fallback"):
                 attributes[f"simsd.{name}"] = getattr(verdict, name)
             span = self._tracing.start("round", self._spans[seq_id], began, **attributes)
@@ -168,5 +168,5 @@ class LoopTracing:
             self._tracing.end(span, now)
 
     def _call(self, name: str, parent: "Span", began: float, ended: float, forwards: int, rows: int) -> None:
-        attributes = {"simsd.forwards": forwards, "simsd.verification.rows": rows}
+        attributes = {"simsd.forwards": forwards, "simsd.rows": rows}
         self._tracing.end(self._tracing.start(name, parent, began, **attributes), ended)

@@ -6,9 +6,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from simsd.errors import ConfigError
+from simsd.messages.worker import Role
 
 SHIPPED = "shipped"
 """As a model's name: the tiny checkpoint that comes with the package."""
+MAX_BLOCK_SIZE = 64
 
 
 class Settings(BaseModel):
@@ -27,41 +29,53 @@ class Settings(BaseModel):
         return data
 
 
-class WorkerConfig(Settings):
-    """One model replica. `model` is a directory, a hub name, or "shipped".
+class WorkerSettings(Settings):
+    """How a model is run, whichever it is."""
 
-    `kv_tokens` is the size of the page pool in tokens; `page_size` in tokens, a multiple of the block size (0: the
-    block size, at least 16). `threads` are torch's CPU threads (0: leave torch's own choice). `max_rows` bounds one
-    forward. `tensor_parallel` processes share the model, each with its part of the heads. `runner`: how forwards are
-    launched (simsd/forward/runner.py).
-    """
+    block_size: int | None = Field(None, ge=1, le=64, description="block size (none: the checkpoint's)")
+    mask_token_id: int | None = Field(None, ge=0, description="mask token (none: the checkpoint's)")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="type of the weights; auto is bfloat16 on a GPU, else float32"
+    )
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto is cuda if there is one")
+    page_size: int = Field(
+        0, ge=0, description="tokens of a KV page, a multiple of the block size (0: the block size, at least 16)"
+    )
+    kv_tokens: int = Field(32768, ge=1, description="tokens of each model's KV pool")
+    max_model_len: int | None = Field(None, ge=1, description="longest prompt and answer (none: the checkpoint's)")
+    max_rows: int = Field(2048, ge=64, description="most rows of one forward")
+    prefix_cache: bool = Field(True, description="keep the KV of finished prompts for the next ones")
+    threads: int = Field(
+        0, ge=0, description="CPU threads of each model (0: torch's choice; on Ray an equal share of the cores)"
+    )
+    tensor_parallel: int = Field(
+        1, ge=1, description="processes, each with its part of the heads and a GPU of its own, that share the target"
+    )
+    runner: Literal["eager", "graph", "compile"] = Field(
+        "eager",
+        description="launch of forwards: one by one, with static shapes (CUDA graphs on a GPU), or by torch.compile, "
+        "which takes a minute before the first answer",
+    )
 
-    role: Literal["draft", "target"]
-    model: str = SHIPPED
-    block_size: int | None = Field(None, ge=1, le=64)
-    mask_token_id: int | None = Field(None, ge=0)
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: str = "auto"
-    page_size: int = Field(0, ge=0)
-    kv_tokens: int = Field(32768, ge=1)
-    max_model_len: int | None = Field(None, ge=1)
-    max_rows: int = Field(2048, ge=64)
-    prefix_cache: bool = True
-    threads: int = Field(0, ge=0)
-    tensor_parallel: int = Field(1, ge=1)
-    runner: Literal["eager", "graph", "compile"] = "eager"
+
+class WorkerConfig(WorkerSettings):
+    """One model replica."""
+
+    role: Role
+    model: str = Field(SHIPPED, description="a directory, a hub name, or 'shipped'")
 
 
-class LoopConfig(Settings):
-    """`prefill_rows` bounds the prompt rows of one round; `draft_share` is our part of the draft's pages.
+class LoopSettings(Settings):
+    """How requests are decoded together."""
 
-    `draft_ahead`: while the target verifies a whole block, a draft of its own process drafts the next one.
-    `async_scheduling`: the next round waits in the target's engine while the loop takes in the last one.
-    """
+    max_running: int = Field(16, ge=1, description="requests that decode at the same time, for each pair")
+    max_queued: int = Field(128, ge=0, description="requests that may wait, for each pair; more are refused (429)")
+    prefill_rows: int = Field(256, ge=64, description="most prompt tokens of one round")
+    draft_ahead: bool = Field(True, description="draft the next block while the target verifies one")
+    async_scheduling: bool = Field(True, description="the target begins a round before the loop has seen the last one")
 
-    max_running: int = Field(16, ge=1)
-    max_queued: int = Field(128, ge=0)
-    prefill_rows: int = Field(256, ge=64)
-    draft_share: float = Field(1.0, gt=0, le=1)
-    draft_ahead: bool = True
-    async_scheduling: bool = True
+
+class LoopConfig(LoopSettings):
+    """One loop."""
+
+    draft_share: float = Field(1.0, gt=0, le=1, description="part of the draft's pages that belongs to this loop")

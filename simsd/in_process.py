@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.loop.loop import DraftClient, Loop
+from simsd.loop.loop import Loop
+from simsd.loop.rounds import DraftClient
 from simsd.messages.request import FinishReason, Request, Stats
 from simsd.messages.round import Proposals, Verdicts, Work
 from simsd.models.files import resolve_model
@@ -57,14 +58,15 @@ class Completion:
 
 def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig, overlap: bool = False) -> Loop:
     """Load both models and check that they fit each other. With `overlap` the draft runs in a process of its own."""
-    tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target.mask_token_id)
     draft_client: DraftClient | None = None
     if draft:
-        draft_client = DraftProcess(draft) if overlap else LocalClient(make_worker(draft))
-    return Loop(LocalClient(make_worker(target)), draft_client, tokenizer, loop)
+        draft_client = DraftProcess(draft) if overlap else LocalClient(local_worker(draft))
+    target_client = LocalClient(local_worker(target))
+    tokenizer = Tokenizer.load(resolve_model(target.model, "target"), target_client.info.mask_token_id)
+    return Loop(target_client, draft_client, tokenizer, loop)
 
 
-def make_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
+def local_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
     """A worker in this process; the ranks of a tensor-parallel one in processes below it."""
     if config.tensor_parallel == 1:
         return Worker(config)

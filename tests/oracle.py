@@ -8,13 +8,16 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simsd.decoding.sampling import SAMPLE, RowParams, filtered_log_probs, uniform
+from simsd.decoding.noise import SAMPLE, keys_of, token_counters, uniform
+from simsd.decoding.sampling import RowParams
 from simsd.messages.request import DecodeParams
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.model import BlockDiffusionModel
+from tests.unit.numbers import log_probs_of
 
 TIE = 1e-4
 
@@ -27,7 +30,7 @@ class Reference:
     margin: float
 
 
-def dense_logits(model: SDARForCausalLM, tokens: list[int], visible: Tensor) -> Tensor:
+def dense_logits(model: BlockDiffusionModel, tokens: list[int], visible: Tensor) -> Tensor:
     """Logits [T, V] of a plain forward; visible [T, T] bool."""
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -46,7 +49,7 @@ def block_causal(length: int, block_size: int) -> Tensor:
 
 
 def decode(
-    model: SDARForCausalLM,
+    model: BlockDiffusionModel,
     prompt: list[int],
     params: DecodeParams,
     block_size: int,
@@ -82,11 +85,12 @@ def _step(
     logits: Tensor, positions: list[int], params: DecodeParams, revealed: int, step: int, block_size: int
 ) -> tuple[list[tuple[int, int]], float]:
     """What one step reveals, and how close the nearest other outcome was."""
-    rows = RowParams.build([(params, position, revealed) for position in positions], logits.device)
-    log_probs = filtered_log_probs(logits[positions], rows)
+    wants = [(params, position, revealed) for position in positions]
+    log_probs = log_probs_of(logits[positions], wants)
     values = log_probs.to(torch.float64)
     if params.temperature > 0:
-        noise = uniform(rows.keys(SAMPLE), torch.arange(logits.shape[-1]))
+        keys = keys_of(RowParams.build(wants), SAMPLE, np.arange(len(wants)))
+        noise = uniform(torch.from_numpy(keys), token_counters(torch.arange(logits.shape[-1])))
         values = values - torch.log(-torch.log(noise))
     best = values.topk(2, dim=-1)
     tokens = best.indices[:, 0].tolist()

@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from simsd.eval.families import FAMILIES, Question
 from simsd.eval.score import FamilyScore, family_score, score
-from simsd.models.registry import load_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.loading import load_model
+from simsd.models.model import BlockDiffusionModel
 from training.tokenizer import END_OF_TEXT, IM_END, MASK, chat_prompt
 
 EOS = (IM_END, END_OF_TEXT)
@@ -30,7 +30,7 @@ EOS = (IM_END, END_OF_TEXT)
 class CachedModel:
     """A model with keys and values of S sequences, each at its own length: [layers, S, capacity, kv heads, D]."""
 
-    def __init__(self, model: SDARForCausalLM, sequences: int, capacity: int) -> None:
+    def __init__(self, model: BlockDiffusionModel, sequences: int, capacity: int) -> None:
         config = model.config
         shape = (config.num_hidden_layers, sequences, capacity, config.num_key_value_heads, config.head_dim)
         self.model = model
@@ -73,11 +73,11 @@ class Tally:
 
 @torch.inference_mode()
 def answer(
-    model: SDARForCausalLM,
+    model: BlockDiffusionModel,
     prompts: list[list[int]],
     block_size: int,
     max_tokens: int,
-    draft: SDARForCausalLM | None = None,
+    draft: BlockDiffusionModel | None = None,
     tally: Tally | None = None,
 ) -> list[list[int]]:
     """Greedy answers to tokenised prompts, the surest open position first. With a draft, compare its tokens."""
@@ -135,7 +135,7 @@ def batches(questions: list[Question], tokenizer: Tokenizer, size: int) -> list[
 
 def examine(
     name: str,
-    models: dict[str, SDARForCausalLM],
+    models: dict[str, BlockDiffusionModel],
     tokenizer: Tokenizer,
     questions: list[Question],
     block_size: int,

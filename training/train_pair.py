@@ -20,9 +20,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from simsd.models.checkpoint import layout_of
 from simsd.models.config import ModelConfig
-from simsd.models.registry import build_model, save_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.loading import build_model, save_model
+from simsd.models.model import BlockDiffusionModel
+from simsd.models.sdar import ARCHITECTURE
 from training.data import ROW_LENGTH, ROWS, Batch, ExampleSource, make_batch
 from training.muon import Muon
 from training.tokenizer import END_OF_TEXT, IM_END, MASK, PAD, VOCAB_SIZE, save_tokenizer, train_tokenizer
@@ -49,7 +51,7 @@ class Plan:
     @property
     def config(self) -> ModelConfig:
         return ModelConfig(
-            architecture="SDARForCausalLM",
+            architecture=ARCHITECTURE,
             vocab_size=VOCAB_SIZE,
             hidden_size=self.hidden_size,
             num_hidden_layers=self.layers,
@@ -79,7 +81,7 @@ DRAFT = Plan("draft", 128, 2, 4, 2, 352, steps=1350)
 class Objective(nn.Module):
     """The model's forward over packed rows, in the shape that torch.compile likes: nothing but fixed shapes."""
 
-    def __init__(self, model: SDARForCausalLM) -> None:
+    def __init__(self, model: BlockDiffusionModel) -> None:
         super().__init__()
         self.model = model
 
@@ -98,7 +100,7 @@ class Objective(nn.Module):
         return hidden
 
 
-def loss_of(model: SDARForCausalLM, objective: nn.Module, batch: Batch) -> Tensor:
+def loss_of(model: BlockDiffusionModel, objective: nn.Module, batch: Batch) -> Tensor:
     """Weighted cross-entropy at the masked positions."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden = objective(batch.token_ids, batch.position_ids, batch.attn_mask)
@@ -106,18 +108,15 @@ def loss_of(model: SDARForCausalLM, objective: nn.Module, batch: Batch) -> Tenso
     return (F.cross_entropy(logits, batch.labels, reduction="none") * batch.weights).sum()
 
 
-def make_optimizers(model: SDARForCausalLM, plan: Plan) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: BlockDiffusionModel, plan: Plan) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, q, k, v, gate and up each for itself; AdamW for embedding and norms."""
-    config = model.config
-    head_dim = config.head_dim
-    packed = {
-        "qkv_proj": (config.num_attention_heads * head_dim, *(2 * (config.num_key_value_heads * head_dim,))),
-        "gate_up_proj": 2 * (config.intermediate_size,),
-    }
+    rows: dict[str, list[int]] = {}
+    for piece in layout_of(model.config).pieces:
+        rows.setdefault(piece.parameter, []).append(piece.shape[0])
     matrices, rest = [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2 and ".layers." in name:
-            matrices.append((parameter, packed.get(name.split(".")[-2], (parameter.shape[0],))))
+            matrices.append((parameter, tuple(rows[name])))
         else:
             rest.append(parameter)
     return [
@@ -126,7 +125,7 @@ def make_optimizers(model: SDARForCausalLM, plan: Plan) -> list[torch.optim.Opti
     ]
 
 
-def initialise(model: SDARForCausalLM, seed: int) -> None:
+def initialise(model: BlockDiffusionModel, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.ndim == 2:
@@ -144,7 +143,7 @@ def save_state(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimi
 
 def train(
     plan: Plan, source: ExampleSource, seed: int, state_path: Path, save_every: int, compiled: bool
-) -> tuple[SDARForCausalLM, float]:
+) -> tuple[BlockDiffusionModel, float]:
     """The trained model and the seconds it took, those of earlier attempts included."""
     model = build_model(plan.config)
     initialise(model, seed)
@@ -181,7 +180,7 @@ def train(
     return model, seconds + time.perf_counter() - clock
 
 
-def write_checkpoint(model: SDARForCausalLM, tokenizer: Tokenizer, directory: Path) -> None:
+def write_checkpoint(model: BlockDiffusionModel, tokenizer: Tokenizer, directory: Path) -> None:
     """A directory that transformers and simsd read: config, weights in bf16, tokenizer, template, generation."""
     directory.mkdir(parents=True, exist_ok=True)
     config = model.config

@@ -9,7 +9,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from starlette.exceptions import HTTPException
 
-from simsd.errors import ContextLengthError, QueueFullError, RequestError, SimSDError, WorkerLostError
+from simsd.errors import CheckpointError, ContextLengthError, QueueFullError, RequestError, SimSDError, WorkerLostError
 
 UNAVAILABLE_RETRY_S = 5
 KEY_RETRY_S = 1
@@ -91,6 +91,8 @@ def to_api_error(error: Exception) -> ApiError:
         case KeyLimitError():
             headers = {"Retry-After": str(KEY_RETRY_S)}
             return ApiError(429, str(error), "rate_limit_error", code="rate_limit_exceeded", headers=headers)
+        case CheckpointError():  # at run time: its chat template fails
+            return ApiError(500, str(error), "server_error", code="checkpoint_error")
         case DeadlineError():
             return ApiError(504, str(error), "server_error", code="deadline_exceeded")
         case _ if isinstance(error, UNAVAILABLE):

@@ -16,20 +16,15 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from deployments.options import with_options
 from simsd.errors import RequestError
-from simsd.messages.request import (
-    MAX_BIAS,
-    MAX_LOGPROBS,
-    Drafter,
-    Fallback,
-    Layout,
-    Method,
-    Remasking,
-    Report,
-    Routing,
-    RoutingScore,
-)
+from simsd.messages.options import options_of
+from simsd.messages.request import MAX_BIAS, MAX_LOGPROBS, MAX_STOPS, DecodeParams, Report
 
+OPTIONS = [option for option in options_of(DecodeParams).values() if option.place == "simsd"]
+"""Options in the `simsd` object of a body."""
+SAMPLING = [option for option in options_of(DecodeParams).values() if option.place == "body"]
+"""Options beside it."""
 MAX_N = 16
 MAX_CHOICES = 128
 """Answers of one body: prompts times n."""
@@ -121,7 +116,8 @@ def must_be(allowed: str) -> WrapValidator:
 TokenId = Annotated[int, Field(ge=0)]
 StopString = Annotated[str, Field(min_length=1)]
 Stop = Annotated[
-    StopString | Annotated[list[StopString], Field(max_length=4)], must_be("a non-empty string, or up to 4 of them")
+    StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)],
+    must_be(f"a non-empty string, or up to {MAX_STOPS} of them"),
 ]
 IdString = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
 Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
@@ -137,26 +133,12 @@ Prompts = Annotated[
 ]
 
 
+@with_options(OPTIONS, may_be_absent=True)
 class SimSDOptions(Body):
     """The `simsd` object: how to decode. Absent fields keep the server's defaults; ranges depend on the block size."""
 
     prefix: ClassVar[str] = "simsd."
 
-    method: Method | None = None
-    gamma: int | None = Field(None, ge=0)
-    draft_steps: int | None = Field(None, ge=0)
-    layout: Layout | None = None
-    fallback: Fallback | None = None
-    remasking: Remasking | None = None
-    steps: int | None = Field(None, ge=0)
-    threshold: float | None = Field(None, ge=0, le=1)
-    entropy_bound: float | None = Field(None, ge=0)
-    row_budget: int | None = Field(None, ge=0)
-    drafter: Drafter | None = None
-    routing: Routing | None = None
-    routing_score: RoutingScore | None = None
-    routing_cost: float | None = Field(None, ge=0)
-    adaptive: bool | None = None
     events: bool = Field(False, description="stream every round as it happens")
 
 
@@ -176,6 +158,7 @@ class StreamOptions(Body):
         return self
 
 
+@with_options(SAMPLING, may_be_absent=True)
 class Sampling(Body):
     """What chat and plain completions share. top_k, min_p, min_tokens and ignore_eos are other servers' fields."""
 
@@ -184,12 +167,6 @@ class Sampling(Body):
     model: str | None = None
     n: int = Field(1, ge=1, le=MAX_N)
     max_tokens: int | None = Field(None, ge=1)
-    min_tokens: int | None = Field(None, ge=0)
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=0)
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     stop: Stop | None = None
     logit_bias: Biases | None = None
     stream: bool = False
@@ -222,7 +199,7 @@ class Sampling(Body):
 
     def requested(self) -> dict[str, Any]:
         """The decoding settings that this body asks for, by `DecodeParams`' names; max_tokens left out."""
-        plain = {"temperature", "top_p", "top_k", "min_p", "min_tokens", "seed", "ignore_eos"}
+        plain = {option.name for option in SAMPLING} - {"max_tokens", "stop", "logit_bias"}
         settings = self.model_dump(include=plain, exclude_none=True)
         if self.simsd is not None:
             settings |= self.simsd.model_dump(exclude_none=True, exclude={"events"})

@@ -170,17 +170,7 @@ class Service:
             message = "chat_template_kwargs: 'add_generation_prompt' is not a template variable"
             raise RequestError(message, "chat_template_kwargs")
         plain = [message.to_template() for message in messages]
-        try:
-            return self.tokenizer.encode_messages(
-                plain, add_generation_prompt=add_generation_prompt, **(variables or {})
-            )
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            if not variables:
-                raise
-            # What a template does with a value of a type that it was not written for.
-            raise RequestError(
-                f"the chat template fails with these variables: {error}", "chat_template_kwargs"
-            ) from error
+        return self.tokenizer.encode_messages(plain, add_generation_prompt=add_generation_prompt, **(variables or {}))
 
     def _choices(self, kind: str, prompts: list[list[int]], body: Sampling) -> list[Request]:
         """n requests for each prompt. Choice i decodes with seed + i, so the first is what n = 1 gives."""

@@ -1,55 +1,50 @@
-"""What comes after a round of a sequence, as the loop will find (`Sequence.apply`): the target need not wait for it."""
+"""What follows from a verdict: the loop's next round of a sequence, which the target can often tell by itself."""
 
 import dataclasses
 
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import Verdict, Work
 from simsd.messages.worker import WorkerInfo
 
 
 def only_loop_knows(params: DecodeParams) -> bool:
-    """Whether nobody else can tell what comes after a round: the loop routes and adapts.
+    """Whether the loop alone can tell what comes after a round, since it routes (S2D2) or adapts the drafting.
 
-    It also sees stop strings; behind one a round may follow that is dropped, as behind a client that leaves.
+    The loop also sees stop strings and clients that leave. A round that followed such an end is dropped.
     """
-    return params.method == "s2d2" or (params.adaptive and params.needs_draft)
+    return params.routes or (params.adaptive and params.needs_draft)
 
 
-def tokens_to_draft(params: DecodeParams, left: int, fresh: bool) -> int:
-    """Of the `left` open positions of a block, those that the draft is asked for; 0: the target denoises by itself.
+def tokens_to_draft(params: DecodeParams, block: BlockState) -> int:
+    """How many tokens the draft is asked for in `block`; 0: the target denoises by itself.
 
-    The paper falls back to the target once fewer than gamma are left; in a block that is `fresh`, which a prompt's tail
-    may have opened, they are drafted as far as it is open.
+    With `fallback: target` the target takes over once fewer than gamma positions are open, as in the paper (section 3).
+    A fresh block, which a prompt's tail may have opened, is drafted as far as it is open.
     """
-    if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not fresh:
+    left = block.left
+    if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not block.fresh:
         return 0
     return min(params.gamma, left)
 
 
 def next_work(work: Work, verdict: Verdict, info: WorkerInfo) -> Work | None:
     """The target's work in the round after `verdict`; None where only the loop can tell, or nothing comes."""
-    params = work.params
-    if only_loop_knows(params) or work.forced or not verdict.reveals:
+    params, block = work.params, work.block
+    if block is None or only_loop_knows(params) or work.forced or not verdict.revealed:
         return None
-    block = list(work.block)
-    for offset, token in verdict.reveals:
-        block[offset] = token
-    committed = work.commit[verdict.cached - work.start :]
-    begin = verdict.cached + len(committed)
-    closed = block.index(info.mask_token_id) if info.mask_token_id in block else len(block)
-    answer = block[max(0, work.prompt_tokens - begin) : closed]
-    ends = not params.ignore_eos and any(token in info.eos_token_ids for token in answer)
-    if ends or begin + closed >= work.prompt_tokens + params.max_tokens:
-        return None
-    step, fresh = work.step + verdict.steps, closed == len(block)
-    if fresh:
-        committed, block, step = committed + block, [info.mask_token_id] * len(block), 0
+    commit = work.commit[verdict.cached - work.start :]
+    for decided in verdict.blocks:
+        block = block.reveal(decided.reveals, decided.steps)
+        if block.visible_end(params, work.prompt_tokens, info.eos_token_ids)[1] is not None:
+            return None
+        if block.full:
+            commit, block = commit + list(block.tokens), block.following()
     return dataclasses.replace(
         work,
         start=verdict.cached,
-        commit=committed,
+        commit=commit,
         block=block,
-        step=step,
-        gamma=tokens_to_draft(params, block.count(info.mask_token_id), fresh) if params.needs_draft else 0,
+        gamma=tokens_to_draft(params, block) if params.needs_draft else 0,
         proposal=verdict.proposal,
     )

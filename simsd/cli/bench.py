@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from simsd.config import SHIPPED, WorkerConfig
+from simsd.cli.options import add_command, add_worker_option, need_measurements
+from simsd.config import SHIPPED
 from simsd.errors import ConfigError
+from simsd.planning.shapes import SHAPES
 
 if TYPE_CHECKING:
     from simsd.eval.datasets import Item
@@ -40,19 +42,18 @@ FULL = {"decode": 20, "ablate": 4, "approx": 6, "speed": 4, "serve": 16}
 """Prompts a family or file, unless --n says otherwise."""
 QUICK = {"decode": 4, "ablate": 2, "approx": 2, "speed": 4, "serve": 16}
 """Prompts in all with --quick, unless --n says otherwise."""
-RUNNERS = get_args(WorkerConfig.model_fields["runner"].annotation)
 QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
 
 Note = Callable[[str], Callable[[], object]]
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "bench",
         help="measure the methods",
         description="Measure speed, acceptance and accuracy of the methods on a pair.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", title="what to measure")
     for name, text in WHAT.items():
@@ -99,18 +100,16 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default=SHIPPED, metavar="DIR", help="default: the shipped one")
     parser.add_argument("--draft", default=SHIPPED, metavar="DIR", help="default: the shipped one")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads (default 1)")
-    parser.add_argument("--device", default="auto", help="default: cuda if there is one")
-    parser.add_argument("--dtype", default="auto", help="default: bfloat16 on a GPU, else float32")
-    parser.add_argument("--runner", choices=RUNNERS, default="eager", help="how forwards are launched (default eager)")
-    parser.add_argument(
-        "--random-weights", metavar="DRAFT,TARGET", help="shapes without weights: sdar-1.7b, sdar-4b, sdar-8b, tiny"
-    )
+    for name in ("device", "dtype", "runner"):
+        add_worker_option(parser, name)
+    parser.add_argument("--random-weights", metavar="DRAFT,TARGET", help=f"shapes without weights: {', '.join(SHAPES)}")
     parser.add_argument(
         "--synthetic-acceptance", type=float, metavar="A", help="draft the target's own tokens, a fraction A unspoilt"
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    need_measurements("bench")
     from simsd_bench.report.results import document, finish, save
 
     kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "speed", "serve"]
@@ -194,12 +193,13 @@ def _approx(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", not
 
 
 def _serve(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
-    from simsd_bench.measure import serve
+    from simsd_bench.measure import sweep
+    from simsd_bench.measure.methods import METHODS
 
-    names = _names("--methods", getattr(args, "methods", None), serve.HTTP_METHODS, serve.DEFAULT_METHODS)
+    names = _names("--methods", getattr(args, "methods", None), METHODS, sweep.DEFAULT_METHODS)
     levels = _integers("--concurrency", args.concurrency or (QUICK_CONCURRENCY if args.quick else CONCURRENCY))
     url = getattr(args, "url", None)
-    return serve.run(spec, asked, _block_sizes(args)[0], names, levels, _protocol(args, spec), url, note)
+    return sweep.run(spec, asked, _block_sizes(args)[0], names, levels, _protocol(args, spec), url, note)
 
 
 def _speed(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
 from simsd.errors import RequestError, SimSDError
+from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams, Request
 
 if TYPE_CHECKING:
@@ -24,21 +25,18 @@ examples:
   simsd chat --url http://127.0.0.1:8000
   echo "What is the capital of France?" | simsd chat
 """
-SERVER_OPTIONS = ("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "ignore_eos")
-"""Decoding options that have the same name in the HTTP API; the others go into its `simsd` object."""
-
 Messages = list[dict[str, str]]
 Parts = AsyncGenerator[tuple[str, dict[str, Any] | None], None]
 """Text as it comes; the last one with the answer's counters."""
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "chat",
         help="a conversation in the terminal",
         description="Talk to the pair in this process, or to a server with --url.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--url", metavar="URL", help="a running server; without it, the models are loaded here")
     parser.add_argument("--api-key", metavar="KEY", help="for a server that asks for one")
@@ -140,10 +138,11 @@ class Remote:
     def __init__(self, url: str, api_key: str | None, options: dict[str, Any]) -> None:
         self._url = f"{url.rstrip('/')}/v1/chat/completions"
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._body: dict[str, Any] = {name: options[name] for name in SERVER_OPTIONS if name in options}
         if "logit_bias" in options:
-            self._body["logit_bias"] = {str(token): bias for token, bias in options["logit_bias"]}
-        extension = {k: v for k, v in options.items() if k not in self._body}
+            options = options | {"logit_bias": {str(token): bias for token, bias in options["logit_bias"]}}
+        beside = {name for name, option in options_of(DecodeParams).items() if option.place == "body"}
+        self._body = {name: value for name, value in options.items() if name in beside}
+        extension = {name: value for name, value in options.items() if name not in beside}
         self._body |= {"simsd": extension} if extension else {}
 
     async def answer(self, messages: Messages) -> Parts:

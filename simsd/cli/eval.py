@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
 from simsd.cli.report import table, total
 from simsd.errors import RequestError
 from simsd.eval.families import FAMILIES
@@ -44,12 +44,12 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "eval",
         help="grade the pair on held-out questions or public data sets",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = ",".join(FAMILIES)
     parser.add_argument("--families", metavar="A,B", help=f"some of {names} (default: all, unless --data is given)")

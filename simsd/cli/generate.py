@@ -6,7 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.report import SUMMED, table, total
 from simsd.errors import RequestError
 from simsd.messages.request import DecodeParams, Request, Stats
 
@@ -32,30 +33,16 @@ examples:
   simsd generate --prompts questions.jsonl --json --method exact --temperature 1 --seed 7 > answers.jsonl
   simsd generate "Hi" --target JetLM/SDAR-8B-Chat --draft JetLM/SDAR-1.7B-Chat
 """
-RESULT_STATS = (
-    "prompt_tokens",
-    "completion_tokens",
-    "rounds",
-    "target_forwards",
-    "draft_forwards",
-    "drafted",
-    "accepted",
-    "recovered",
-    "bonus",
-    "fallback_tokens",
-    "prefill_s",
-    "decode_s",
-    "accept_histogram",
-)
+RESULT_STATS = (*SUMMED, "accept_histogram")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "generate",
         help="answer prompts in this process",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("prompt", nargs="?", help="what to answer")
     parser.add_argument("--prompts", metavar="FILE.jsonl", help='prompts as JSON lines; "-" is standard input')
@@ -85,8 +72,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         all_stats = _answer_all(loop, shown, requests, as_json=args.json)
     if args.stats:
-        from simsd.cli.report import table, total
-
         print(table(total(all_stats)), file=sys.stderr if args.json else sys.stdout)
     return 0
 

@@ -5,9 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from simsd.config import SHIPPED
-from simsd.models.config import load_model_config
+from simsd.cli.options import add_command
+from simsd.config import SHIPPED, WorkerConfig
+from simsd.messages.worker import Role
+from simsd.models.checkpoint import check_weights, layout_of, load_model_config
+from simsd.models.description import describe
 from simsd.models.files import resolve_model
+from simsd.tokens.tokenizer import Tokenizer
 
 EPILOG = """examples:
   simsd models
@@ -16,21 +20,21 @@ EPILOG = """examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "models",
         help="describe the shipped pair, or other checkpoints",
         description="Describe the shipped pair, or the checkpoints given (directories or hub names).",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="DIR", help="directory or hub name (default: the shipped pair)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each")
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = [(name, "target") for name in args.names] or [(SHIPPED, "target"), (SHIPPED, "draft")]
-    for name, role in asked:
-        facts = describe(name, resolve_model(name, role), role)
+    asked: list[tuple[str, Role]] = [(name, "target") for name in args.names]
+    for name, role in asked or [(SHIPPED, "target"), (SHIPPED, "draft")]:
+        facts = facts_of(name, resolve_model(name, role), role)
         if args.json:
             print(json.dumps(facts))
         else:
@@ -38,23 +42,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def describe(name: str, directory: Path, role: str) -> dict[str, Any]:
-    """What a checkpoint's files say of it."""
-    config = load_model_config(directory, "" if name == SHIPPED else name)
-    weights = sorted(directory.glob("*.safetensors"))
+def facts_of(name: str, directory: Path, role: Role) -> dict[str, Any]:
+    """What a checkpoint's files say of it; `CheckpointError` if a server could not use them.
+
+    Where they tell no block size or mask token, which a server then has to be given, these are None.
+    """
+    shape = load_model_config(directory, name)
+    weights = check_weights(directory, layout_of(shape))
+    context, eos_token_ids = shape.max_position_embeddings, shape.eos_token_ids
+    if shape.block_size is None or shape.mask_token_id is None:
+        Tokenizer.load(directory)
+    else:
+        info = describe(WorkerConfig(role=role, model=name), directory)
+        context, eos_token_ids = info.max_model_len, info.eos_token_ids
     return {
         "model": f"{name} {role}" if name == SHIPPED else name,
         "directory": str(directory),
-        "architecture": config.architecture,
-        "parameters": config.parameters,
-        "weights_bytes": sum(path.stat().st_size for path in weights),
-        "layers": config.num_hidden_layers,
-        "hidden_size": config.hidden_size,
-        "vocab_size": config.vocab_size,
-        "context": config.max_position_embeddings,
-        "block_size": config.block_size,
-        "mask_token_id": config.mask_token_id,
-        "eos_token_ids": list(config.eos_token_ids),
+        "architecture": shape.architecture,
+        "parameters": shape.parameters,
+        "weights_bytes": sum(path.stat().st_size for path in {stored.path for stored in weights.values()}),
+        "layers": shape.num_hidden_layers,
+        "hidden_size": shape.hidden_size,
+        "vocab_size": shape.vocab_size,
+        "context": context,
+        "block_size": shape.block_size,
+        "mask_token_id": shape.mask_token_id,
+        "eos_token_ids": list(eos_token_ids),
     }
 
 

@@ -4,14 +4,15 @@ import argparse
 import dataclasses
 import json
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
+from simsd.cli.options import add_command, need_measurements
 from simsd.errors import ConfigError
-from simsd.models.config import ModelConfig, load_model_config
+from simsd.models.checkpoint import load_model_config
+from simsd.models.config import ModelConfig
 from simsd.models.files import resolve_model
 from simsd.planning.capacity import GPUS, Load, Memory, Pair, Plan, Roofline, Speculation, plan
+from simsd.planning.shapes import SHAPES, config_of
 
 EPILOG = """examples:
   simsd plan --rate 5
@@ -29,13 +30,13 @@ COSTS = {
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "plan",
         help="how many pairs a load needs",
         description="How many pairs a load needs, what it may expect of them, and what fits their GPUs. Arithmetic "
         "with the assumptions of docs/capacity.md; nothing is loaded.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_machine(parser)
     _add_pair(parser)
@@ -72,7 +73,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
 
 def _add_pair(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pair")
-    shapes = "a directory, a hub name, or sdar-1.7b, sdar-4b, sdar-8b"
+    shapes = f"a directory, a hub name, or {', '.join(SHAPES)}"
     group.add_argument("--target", default="sdar-8b", metavar="NAME", help=f"{shapes} (default sdar-8b)")
     group.add_argument("--draft", default="sdar-1.7b", metavar="NAME", help="as --target; none: vanilla")
     group.add_argument("--weight-bytes", type=int, default=2, choices=(1, 2, 4), help="of a weight (default 2)")
@@ -134,13 +135,7 @@ def _roofline(args: argparse.Namespace, shape: ModelConfig, gpu_name: str) -> Ro
 
 def _shape(name: str, role: str) -> ModelConfig:
     """By a shape's name, or from a checkpoint's config.json."""
-    from simsd_bench.measure.pair import COMMON, SHAPES
-
-    if name not in SHAPES:
-        return load_model_config(resolve_model(name, role), name)
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory, "config.json").write_text(json.dumps(COMMON | SHAPES[name]), encoding="utf-8")
-        return load_model_config(Path(directory))
+    return config_of(name) if name in SHAPES else load_model_config(resolve_model(name, role), name)
 
 
 def table(found: Plan, memory: Memory, reserved: int) -> str:
@@ -163,6 +158,7 @@ def table(found: Plan, memory: Memory, reserved: int) -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
+    need_measurements("plan --check")
     from simsd.messages.request import DecodeParams
     from simsd_bench.measure.capacity import check, markdown
     from simsd_bench.measure.pair import PairSpec

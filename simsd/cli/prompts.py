@@ -1,6 +1,5 @@
 """What to answer: prompts from the command line or from a JSON lines file, each with its own decode parameters."""
 
-import dataclasses
 import difflib
 import json
 import sys
@@ -11,11 +10,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from simsd.errors import RequestError
+from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams
 from simsd.tokens.tokenizer import Tokenizer
 
 TEXT_KEYS = ("prompt", "messages")
-FIELDS = tuple(field.name for field in dataclasses.fields(DecodeParams))
+FIELDS = tuple(options_of(DecodeParams))
 _PARAMS = TypeAdapter(DecodeParams)
 
 

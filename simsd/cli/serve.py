@@ -11,7 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from deployments.args import ServeArgs
+from deployments.args import DECODE_DEFAULTS, ServeArgs
+from simsd.cli.options import add_command, flag, kind_of, with_default
+from simsd.config import LoopSettings, WorkerSettings
 from simsd.errors import ConfigError
 from simsd.models.description import check_startup
 
@@ -31,12 +33,12 @@ TRY_IT = """curl {url}/v1/chat/completions -d \
 
 
 def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "serve",
         help="serve a pair over HTTP on this machine",
         description="Serve a draft and a target over HTTP on this machine, on a Ray of its own, until Ctrl-C.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config",
@@ -56,16 +58,29 @@ def add_parser(subparsers: Any) -> None:
         "--metrics-port", type=int, default=0, help="port of Prometheus metrics, on loopback (default: a free one)"
     )
     parser.add_argument("--verbose", action="store_true", help="show the logs of all processes")
-    group = parser.add_argument_group("application", "the same as build_app takes on a cluster")
-    for name, field in ServeArgs.model_fields.items():
-        default = "" if field.default is None or "(" in str(field.description) else f" (default {field.default})"
-        group.add_argument(
-            f"--{name.replace('_', '-')}",
-            dest=name,
-            default=argparse.SUPPRESS,
-            metavar="X",
-            help=f"{field.description}{default}".replace("%", "%%"),
-        )
+    for title, names in _groups().items():
+        group = parser.add_argument_group(title)
+        for name in names:
+            field = ServeArgs.model_fields[name]
+            _, choices = kind_of(field)
+            group.add_argument(
+                flag(name),
+                dest=name,
+                default=argparse.SUPPRESS,
+                metavar="{" + ",".join(choices) + "}" if choices else "X",
+                help=with_default(str(field.description), field.default),
+            )
+
+
+def _groups() -> dict[str, list[str]]:
+    """All settings of the application, by what they are about; build_app takes the same on a cluster."""
+    apart = {
+        "how each model is run": list(WorkerSettings.model_fields),
+        "how requests are decoded together": list(LoopSettings.model_fields),
+        "how a request is decoded that does not say otherwise": list(DECODE_DEFAULTS),
+    }
+    known = {name for names in apart.values() for name in names}
+    return {"application": [name for name in ServeArgs.model_fields if name not in known]} | apart
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_config(args: argparse.Namespace, given: dict[str, Any]) -> int:
     """The same from a file, which has everything but addresses that were given beside it."""
     if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        options = ", ".join(map(flag, given))
         raise ConfigError(f"{options}: set it in {args.config} instead; --config takes no settings beside the file's")
     from deployments.local import GRPC_SERVICES
     from deployments.serve_config import deploy_config, read_serve_config

@@ -1,183 +1,118 @@
-"""Counter-based randomness and what it samples from.
-
-Every random number is a function of (request seed, position, tokens revealed in the block, purpose, token). There is no
-generator state, so an answer depends on nothing but its own request.
-"""
+"""What a request's settings make of the model's distribution: biases, temperature, min-p, top-k and top-p."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from simsd.messages.request import DecodeParams
-
-SAMPLE, DRAFT, ACCEPT, RECOVER = range(4)
-"""Purposes: the target's token (`exact` drafts share it), a draft's, the accept test, the recovered token."""
-
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-_C1 = 0xBF58476D1CE4E5B9 - 2**64
-_C2 = 0x94D049BB133111EB - 2**64
-
-
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift of int64."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014); int64 products wrap."""
-    x = (x ^ _shift(x, 30)) * _C1
-    x = (x ^ _shift(x, 27)) * _C2
-    return x ^ _shift(x, 31)
-
-
-def noise_keys(seed: Tensor, position: Tensor, revealed: Tensor, purpose: int) -> Tensor:
-    """One key per row; all arguments int64 [M] -> int64 [M]."""
-    key = _mix(seed + _GOLDEN)
-    for part in (position, revealed, torch.full_like(position, purpose)):
-        key = _mix(key + (part + 1) * _GOLDEN)
-    return key
-
-
-def uniform(keys: Tensor, tokens: Tensor) -> Tensor:
-    """keys [M], tokens int64 [M, T] or [T] -> float64 in the open interval (0, 1), [M, T]."""
-    bits = _shift(_mix(keys.unsqueeze(-1) + (tokens + 1) * _GOLDEN), 11)
-    return ((bits.to(torch.float64) + 0.5) * 2.0**-53).clamp_(max=1 - 2.0**-53)
-
-
-def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = None) -> Tensor:
-    """Sample a column of each row in proportion to exp(log_weights) [M, T] -> int64 [M].
-
-    `tokens` [M, T] are the token ids of the columns, if they are not 0..T-1: noise belongs to the token.
-    """
-    if tokens is None:
-        tokens = torch.arange(log_weights.shape[-1], device=log_weights.device)
-    noise = -torch.log(-torch.log(uniform(keys, tokens)))
-    return (log_weights.to(torch.float64) + noise).argmax(dim=-1)
+from simsd.messages.round import Work
+from simsd.verification.schemes import Want
 
 
 @dataclass(slots=True)
 class RowParams:
-    """Sampling settings per logits row, [M] each.
+    """Sampling settings per logits row, on the host, [M] each. Rows at temperature 0 are not `warm`."""
 
-    any_warm, any_cut, any_entropy: whether any row is sampled, filtered, or remasked by entropy; known before the
-    tensors are on a device, so that greedy batches skip the work without asking it.
-    """
-
-    temperature: Tensor
-    top_k: Tensor
-    top_p: Tensor
-    min_p: Tensor
-    seed: Tensor
-    position: Tensor
-    revealed: Tensor
-    any_warm: bool = True
-    any_cut: bool = True
-    any_entropy: bool = True
+    wants: list[Want]
+    temperature: NDArray[np.float32]
+    seed: NDArray[np.int64]
+    position: NDArray[np.int64]
+    revealed: NDArray[np.int64]
 
     @classmethod
-    def build(cls, rows: list[tuple[DecodeParams, int, int]], device: torch.device) -> "RowParams":
-        """rows: (the request's settings, position, tokens revealed in the block before this reveal)."""
-        floats = np.array([(p.temperature, p.top_p, p.min_p) for p, _, _ in rows], np.float32)
-        ints = np.array([(p.top_k, p.seed, position, revealed) for p, position, revealed in rows], np.int64)
-        temperature, top_p, min_p = torch.from_numpy(floats).to(device).unbind(1)
-        top_k, seed, position, revealed = torch.from_numpy(ints).to(device).unbind(1)
-        any_warm = any(p.temperature > 0 for p, _, _ in rows)
-        any_cut = any_warm and any(p.top_k > 0 or p.top_p < 1 or p.min_p > 0 for p, _, _ in rows)
-        any_entropy = any(p.remasking == "entropy" for p, _, _ in rows)
-        return cls(temperature, top_k, top_p, min_p, seed, position, revealed, any_warm, any_cut, any_entropy)
+    def build(cls, wants: list[Want]) -> "RowParams":
+        temperature = np.array([p.temperature for p, _, _ in wants], np.float32)
+        ints = np.array([(p.seed, position, revealed) for p, position, revealed in wants], np.int64).reshape(-1, 3)
+        return cls(wants, temperature, *np.ascontiguousarray(ints.T))
 
-    def select(self, index: Tensor) -> "RowParams":
-        return RowParams(
-            self.temperature[index],
-            self.top_k[index],
-            self.top_p[index],
-            self.min_p[index],
-            self.seed[index],
-            self.position[index],
-            self.revealed[index],
-            self.any_warm,
-            self.any_cut,
-            self.any_entropy,
-        )
+    @property
+    def warm(self) -> NDArray[np.bool_]:
+        return self.temperature > 0
 
-    def warm_rows(self) -> Tensor:
-        """Indices of the rows that are sampled, int64."""
-        if not self.any_warm:
-            return torch.empty(0, dtype=torch.int64, device=self.temperature.device)
-        return (self.temperature > 0).nonzero().squeeze(1)
-
-    def keys(self, purpose: int) -> Tensor:
-        return noise_keys(self.seed, self.position, self.revealed, purpose)
+    def filters(self, vocabulary: int) -> dict[str, NDArray[Any]]:
+        """What `filtered_log_probs` reads, as far as any row needs it."""
+        warm = self.warm
+        found: dict[str, NDArray[Any]] = {}
+        if (warm & (self.temperature != 1)).any():
+            found["temperature"] = np.where(warm, self.temperature, np.float32(1))[:, None]
+        cut = [p.temperature > 0 and (p.top_k > 0 or p.top_p < 1 or p.min_p > 0) for p, _, _ in self.wants]
+        if any(cut):
+            settings = [(p, on) for (p, _, _), on in zip(self.wants, cut, strict=True)]
+            top_k = [min(p.top_k or vocabulary, vocabulary) if on else vocabulary for p, on in settings]
+            top_p = [p.top_p if on and p.top_p < 1 else math.inf for p, on in settings]
+            min_p = [p.min_p if on else 0.0 for p, on in settings]
+            with np.errstate(divide="ignore"):
+                found["log_min_p"] = np.log(np.array(min_p, np.float32))[:, None]
+            found["top_k"] = np.array(top_k, np.int64)[:, None]
+            found["top_p"] = np.array(top_p, np.float32)[:, None]
+        return found
 
 
-def filtered_log_probs(logits: Tensor, params: RowParams) -> Tensor:
+def adjustments(
+    asked: Iterable[tuple[Work, range]], wants: list[Want], eos_token_ids: Sequence[int]
+) -> dict[str, NDArray[Any]]:
+    """What requests add to the logits themselves, as (row, token id, by) for `adjust`: biases, no EOS too early.
+
+    asked: each sequence's work and the logits rows that are its own.
+    """
+    rows, ids, by = [], [], []
+    for work, span in asked:
+        params = work.params
+        if params.logit_bias:
+            tokens, biases = zip(*params.logit_bias, strict=True)
+            rows.append(np.repeat(span, len(tokens)))
+            ids.append(np.tile(tokens, len(span)))
+            by.append(np.tile(np.array(biases, np.float32), len(span)))
+        if params.min_tokens and eos_token_ids:
+            allowed_from = work.prompt_tokens + params.min_tokens
+            early = [row for row in span if wants[row][1] < allowed_from]
+            rows.append(np.repeat(np.array(early, np.int64), len(eos_token_ids)))
+            ids.append(np.tile(eos_token_ids, len(early)))
+            by.append(np.full(len(ids[-1]), -np.inf, np.float32))
+    if not rows:
+        return {}
+    integers = {"adjusted_rows": np.concatenate(rows), "adjusted_ids": np.concatenate(ids)}
+    return {name: each.astype(np.int64) for name, each in integers.items()} | {"adjusted_by": np.concatenate(by)}
+
+
+def adjust(logits: Tensor, mask_token_id: int, sent: dict[str, Tensor]) -> None:
+    """Make the mask token impossible, and add `adjustments`; logits [M, V], in place."""
+    logits[:, mask_token_id].fill_(-math.inf)
+    if "adjusted_rows" in sent:
+        logits.index_put_((sent["adjusted_rows"], sent["adjusted_ids"]), sent["adjusted_by"], accumulate=True)
+
+
+def filtered_log_probs(logits: Tensor, filters: dict[str, Tensor]) -> Tensor:
     """log p after temperature, then min-p, top-k, top-p; [M, V] float32 -> [M, V], -inf where filtered away.
 
-    Rows at temperature 0 come out unscaled and unfiltered: they are only asked for confidences. min-p keeps tokens of
-    at least min_p times the likeliest one's probability. A token tied with the k-th is kept; top-p keeps the smallest
-    set of likeliest tokens whose mass reaches p.
+    filters: of `RowParams.filters`, on the logits' device. Rows at temperature 0 come out unscaled and unfiltered: they
+    are only asked for confidences. min-p keeps tokens of at least min_p times the likeliest one's probability. A token
+    tied with the k-th is kept; top-p keeps the smallest set of likeliest tokens whose mass reaches p.
     """
     assert logits.ndim == 2
-    if not params.any_warm:
-        return logits.log_softmax(dim=-1)
-    warm = params.temperature > 0
-    log_probs = (logits / torch.where(warm, params.temperature, 1.0).unsqueeze(1)).log_softmax(dim=-1)
-    if not params.any_cut:
+    if "temperature" in filters:
+        logits = logits / filters["temperature"]
+    log_probs = logits.log_softmax(dim=-1)
+    if "top_k" not in filters:
         return log_probs
-    cut_k, cut_p = warm & (params.top_k > 0), warm & (params.top_p < 1)
     ordered, order = log_probs.sort(dim=-1, descending=True)
-    floor = ordered[:, :1] + torch.where(warm, params.min_p, 0.0).log().unsqueeze(1)
+    floor = ordered[:, :1] + filters["log_min_p"]
     ordered = ordered.masked_fill(ordered < floor, -math.inf).log_softmax(dim=-1)
-    vocabulary = logits.shape[-1]
-    rank = torch.arange(vocabulary, device=logits.device)
-    k = torch.where(cut_k, params.top_k.clamp(max=vocabulary), vocabulary)
-    threshold = ordered.gather(1, (k - 1).unsqueeze(1))
-    ordered = ordered.masked_fill((ordered < threshold) & (rank >= k.unsqueeze(1)), -math.inf).log_softmax(dim=-1)
-    mass_before = ordered.exp().cumsum(dim=-1) - ordered.exp()
-    beyond = cut_p.unsqueeze(1) & (mass_before >= params.top_p.unsqueeze(1)) & (rank > 0)
+    rank = torch.arange(logits.shape[-1], device=logits.device)
+    k = filters["top_k"]
+    threshold = ordered.gather(1, k - 1)
+    ordered = ordered.masked_fill((ordered < threshold) & (rank >= k), -math.inf).log_softmax(dim=-1)
+    mass = ordered.exp()
+    beyond = (mass.cumsum(dim=-1) - mass >= filters["top_p"]) & (rank > 0)
     ordered = ordered.masked_fill(beyond, -math.inf).log_softmax(dim=-1)
     return torch.empty_like(log_probs).scatter_(1, order, ordered)
 
 
-@dataclass(slots=True)
-class Scores:
-    """What remasking and accept read, one entry per logits row (plain lists of length M).
-
-    token: the sampled token (the best one at temperature 0) · confidence: its probability · top: the highest
-    probability · entropy: nats, of all rows or, if none is remasked by it, of none.
-    """
-
-    token: list[int]
-    confidence: list[float]
-    top: list[float]
-    entropy: list[float]
-
-
-def sample(log_probs: Tensor, params: RowParams, purpose: int) -> Tensor:
-    """One token per row [M, V] -> int64 [M]: the best one at temperature 0, else Gumbel-max with the row's noise."""
-    token = log_probs.argmax(dim=-1)
-    warm = params.warm_rows()
-    if warm.numel():
-        token[warm] = gumbel_argmax(log_probs[warm], params.select(warm).keys(purpose))
-    return token
-
-
-def score(log_probs: Tensor, params: RowParams, purpose: int = SAMPLE) -> Scores:
-    """Sample a token of each row [M, V], and find everything that the rules read about it."""
-    best, token = log_probs.max(dim=-1)
-    top = confidence = best.exp().tolist()
-    warm = params.warm_rows()
-    if warm.numel():
-        token[warm] = gumbel_argmax(log_probs[warm], params.select(warm).keys(purpose))
-        confidence = log_probs.gather(1, token.unsqueeze(1)).squeeze(1).exp().tolist()
-    entropy = entropies(log_probs) if params.any_entropy else []
-    return Scores(token.tolist(), confidence, top, entropy)
-
-
-def entropies(log_probs: Tensor) -> list[float]:
-    """Of each row of [M, V], in nats."""
-    nats: list[float] = torch.special.entr(log_probs.exp()).sum(dim=-1).tolist()
-    return nats
+def entropies(log_probs: Tensor) -> Tensor:
+    """Of each row of [M, V], in nats: [M]."""
+    return torch.special.entr(log_probs.exp()).sum(dim=-1)

@@ -1,130 +1,154 @@
-"""From the logits of a verify forward to verdicts: each sequence by its own rule, the tensor work of all at once."""
+"""From the logits of a verify forward to verdicts: what all rules ask is read at once, then each sequence decides."""
 
-import torch
+from dataclasses import dataclass
+
 from torch import Tensor
 
-from simsd.decoding.accept import Slots, add_bonus, denoise_step, judge_draft, rejection, walk
 from simsd.decoding.draft import own_draft
-from simsd.decoding.sampling import RowParams, Scores, filtered_log_probs, score
-from simsd.decoding.tasks import Task
-from simsd.messages.request import TokenLogprob
-from simsd.messages.round import Verdict
+from simsd.decoding.reading import Answer, Question, read, rows_of
+from simsd.messages.round import BlockVerdict, DraftedBlock, Proposal, Work
+from simsd.messages.worker import WorkerInfo
+from simsd.verification.accept import Decision, TokenTests
+from simsd.verification.rows import Rows
+from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculation
 
 
-def judge(tasks: list[Task], logits: Tensor) -> dict[str, Verdict]:
-    """logits [M, V], the wanted rows of all tasks in order -> what each sequence reveals."""
-    verdicts = {task.work.seq_id: Verdict(0) for task in tasks}
-    wanted = [want for task in tasks for want in task.wanted]
-    assert logits.shape[0] == len(wanted)
-    if not wanted:
-        return verdicts
-    params = RowParams.build(wanted, logits.device)
-    log_probs = filtered_log_probs(logits, params)
-    scores = score(log_probs, params)
-    first = 0
-    for task in tasks:
-        task.shift(first)
-        first += len(task.wanted)
-    tested = [task for task in tasks if task.proposal and task.work.params.method != "exact"]
-    tests = _rejection_tests(tested, log_probs, params) if params.any_warm else _greedy_tests(tested, scores)
-    for task in tasks:
-        work, verdict = task.work, verdicts[task.work.seq_id]
-        if not task.states:
+@dataclass(slots=True)
+class Look:
+    """One sequence's part in a verify forward: how its open block is looked at, and which logits rows are its own.
+
+    tested: the logits row that tests each drafted token, or shows each forced one (`Verification.lay`).
+    """
+
+    work: Work
+    verification: Verification
+    drafted: DraftedBlock | None
+    span: range
+    tested: list[int]
+
+    @property
+    def warm(self) -> bool:
+        return self.work.params.temperature > 0
+
+    @property
+    def rejects(self) -> bool:
+        """Whether rejection sampling tests its drafted tokens."""
+        return self.warm and self.drafted is not None and bool(self.tested)
+
+    @property
+    def draws_own(self) -> bool:
+        """Whether the next draft is read from this forward, beyond its best tokens."""
+        params = self.work.params
+        return params.drafts_itself and (self.warm or params.routes)
+
+
+def look_at(
+    asked: list[tuple[Work, Rows]], proposals: dict[str, Proposal], limits: Limits, wants: list[Want]
+) -> list[Look]:
+    """How each sequence's open block is looked at; its rows are added, and `wants` gets an entry for each logits row.
+
+    asked: works whose open block comes with the forward, and their rows so far. A sequence that waits for its draft to
+    catch up is not looked at, so that its answer does not depend on timing.
+    """
+    looks = []
+    for work, rows in asked:
+        assert work.block is not None
+        proposal = proposals.get(work.seq_id, work.proposal)
+        drafted = proposal.blocks[0] if proposal is not None and not work.forced else None
+        verification: Verification
+        if work.forced:
+            verification = Forced(work.params, work.block, work.forced)
+        elif drafted is not None:
+            verification = speculation(work.params)(work.params, work.block, drafted, limits)
+        elif not work.gamma:
+            verification = Denoising(work.params, work.block)
+        else:
             continue
-        context = _decide(task, verdict, scores, tests)
-        if context is not None and work.params.drafts_itself:
-            taken = {offset for offset, _ in verdict.reveals} if work.params.method != "s2d2" else set()
-            verdict.proposal = own_draft(work.params, context, taken, log_probs, params, scores)
-        if work.report.events and task.proposal is not None:
-            verdict.proposed = list(zip(task.proposal.offsets, task.proposal.tokens, strict=True))
-    _add_logprobs([(task.work.report.logprobs, verdicts[task.work.seq_id]) for task in tasks], logits)
-    return verdicts
+        first = len(wants)
+        tested = verification.lay(rows, wants)
+        looks.append(Look(work, verification, drafted, range(first, len(wants)), tested))
+    return looks
 
 
-def _decide(
-    task: Task, verdict: Verdict, scores: Scores, tests: dict[str, tuple[list[bool], list[int]]]
-) -> Slots | None:
-    """Fill the verdict in by the sequence's rule. -> the rows of the last state, if the target looked at it."""
-    work, proposal = task.work, task.proposal
-    if work.forced:
-        for offset, token in enumerate(work.forced):
-            verdict.reveal(offset, token, "denoised", task.states[(1 << offset) - 1].rows[0])
-        return None
-    if proposal is None:
-        for offset, token, row in denoise_step(work.params, work.step, len(work.block), task.states[0], scores):
-            verdict.reveal(offset, token, "denoised", row)
-        verdict.steps = 1
-        verdict.fallback = len(verdict.reveals) if work.params.method == "simsd" else 0
-        return task.states[0]
-    if work.params.method == "exact":
-        return walk(verdict, work.params, work.step, len(work.block), proposal, task.states, scores)
-    stood = judge_draft(verdict, proposal, task.tested_rows(), *tests[work.seq_id])
-    if work.params.method == "s2d2":
-        verdict.steps = 1
-        return None
-    if not stood:  # of paired rows, none shows the state before the rejected token
-        return task.states[(1 << verdict.accepted) - 1] if work.params.layout == "branches" else None
-    add_bonus(verdict, work.params, task.undrafted(), scores)
-    return task.undrafted()
+@dataclass(slots=True)
+class Judged:
+    """What became of one sequence's look; `proposal` is what the target drafts for itself."""
+
+    block: BlockVerdict
+    proposal: Proposal | None
 
 
-def _add_logprobs(asked: list[tuple[int | None, Verdict]], logits: Tensor) -> None:
-    """Of each reveal of who asked for them, from its logits row; the rows mean nothing outside this forward."""
-    asked_rows = [row for top, verdict in asked if top is not None for row in verdict.rows]
-    if asked_rows:
-        index = torch.tensor(asked_rows, device=logits.device)
-        log_probs = logits[index].log_softmax(dim=-1)
-        width = max(top or 0 for top, _ in asked)
-        values, ids = (each.tolist() for each in log_probs.topk(width, dim=-1))
-        tokens = [token for top, verdict in asked if top is not None for _, token in verdict.reveals]
-        own = log_probs.gather(1, torch.tensor(tokens, device=logits.device).unsqueeze(1)).squeeze(1).tolist()
-        first = 0
-        for top, verdict in asked:
-            if top is not None:
-                last = first + len(verdict.rows)
-                verdict.logprobs = [
-                    TokenLogprob(own[i], list(zip(ids[i][:top], values[i][:top], strict=True)))
-                    for i in range(first, last)
-                ]
-                first = last
-    for _, verdict in asked:
-        verdict.rows = []
-
-
-def _greedy_tests(tasks: list[Task], scores: Scores) -> dict[str, tuple[list[bool], list[int]]]:
-    """As `_rejection_tests`, where no row is sampled: what is not the target's best token gives way to that."""
-    tests = {}
-    for task in tasks:
-        assert task.proposal is not None
-        best = [scores.token[row] for row in task.tested_rows()]
-        tests[task.work.seq_id] = ([a == b for a, b in zip(task.proposal.tokens, best, strict=True)], best)
-    return tests
-
-
-def _rejection_tests(
-    tasks: list[Task], log_probs: Tensor, params: RowParams
-) -> dict[str, tuple[list[bool], list[int]]]:
-    """Per sequence, in step order: whether each drafted token stands, and what would replace it."""
-    if not tasks:
+def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo) -> dict[str, Judged]:
+    """logits [M, V] of the wanted rows in order, which are changed -> what each sequence reveals, by its id."""
+    if not wants:
         return {}
-    device = log_probs.device
-    proposals = [task.proposal for task in tasks if task.proposal]
-    rows = torch.tensor([row for task in tasks for row in task.tested_rows()], device=device)
-    tokens = torch.tensor([token for proposal in proposals for token in proposal.tokens], device=device)
-    width = max(proposal.q_ids.shape[1] for proposal in proposals)
-    q_ids = torch.zeros(len(rows), width, dtype=torch.int64)
-    q_probs = torch.zeros(len(rows), width)
-    first = 0
-    for proposal in proposals:
-        count, k = proposal.q_ids.shape
-        q_ids[first : first + count, :k] = torch.from_numpy(proposal.q_ids.copy())
-        q_probs[first : first + count, :k] = torch.from_numpy(proposal.q_probs.copy())
-        first += count
-    stands, instead = rejection(log_probs[rows], params.select(rows), tokens, q_ids.to(device), q_probs.to(device))
-    flags, replacements = stands.tolist(), instead.tolist()
-    tests, first = {}, 0
-    for task, proposal in zip(tasks, proposals, strict=True):
-        last = first + len(proposal.offsets)
-        tests[task.work.seq_id] = (flags[first:last], replacements[first:last])
+    answer = read(logits, wants, _question(looks, len(wants)), info)
+    judged, first = {}, 0
+    for look in looks:
+        last = first + len(look.tested) * look.rejects
+        decision = look.verification.decide(answer.scores, _tests(look, answer, first, last))
         first = last
-    return tests
+        judged[look.work.seq_id] = Judged(_verdict(look, decision, answer), _own_draft(look, decision, answer))
+    return judged
+
+
+def _question(looks: list[Look], rows: int) -> Question:
+    """What the rules ask of the batch's logits rows."""
+    known, drawn, given = rows_of([-1] * rows), list[int](), set[int]()
+    for look in looks:
+        tokens = look.work.forced if look.drafted is None else look.drafted.tokens
+        known[look.tested] = tokens[: len(look.tested)]
+        given.update(look.tested)
+        if look.warm:
+            drawn += look.span
+    rejecting = [look for look in looks if look.rejects]
+    drawing = [look for look in looks if look.draws_own]
+    settings = [look.work.params for look in drawing]
+    reporting = [look for look in looks if look.work.report.logprobs is not None]
+    return Question(
+        owners=[(look.work, look.span) for look in looks],
+        sampled=rows_of([row for row in drawn if row not in given]),
+        likeliest=rows_of([row for look in drawing for row in look.span]),
+        width=max((params.draft_top_k if params.temperature > 0 else 2 for params in settings), default=0),
+        tested=rows_of([row for look in rejecting for row in look.tested]),
+        drafted=[look.drafted for look in rejecting if look.drafted is not None],
+        entropy=any(look.work.params.remasking == "entropy" for look in looks),
+        likeliest_entropy=any(params.routing_score == "entropy" for params in settings),
+        reported=rows_of([row for look in reporting for row in look.span]),
+        alternatives=max((look.work.report.logprobs or 0 for look in reporting), default=0),
+        known=known,
+    )
+
+
+def _tests(look: Look, answer: Answer, first: int, last: int) -> TokenTests:
+    """Of its drafted tokens: `first` to `last` of those that were rejected or not; else only the best token stands."""
+    if look.rejects:
+        return TokenTests(answer.stands[first:last], answer.instead[first:last])
+    if look.drafted is None:
+        return TokenTests([], [])
+    best = [answer.scores.token[row] for row in look.tested]
+    return TokenTests([a == b for a, b in zip(look.drafted.tokens, best, strict=False)], best)
+
+
+def _verdict(look: Look, decision: Decision, answer: Answer) -> BlockVerdict:
+    """The decision, with what the request reports."""
+    work = look.work
+    block = BlockVerdict(decision.reveals, decision.kinds, steps=decision.steps, drafted=decision.drafted)
+    if look.drafted is None and work.params.method == "simsd" and not work.forced:
+        block.fallback = len(decision.reveals)
+    if work.report.logprobs is not None:
+        block.logprobs = [
+            answer.logprobs.of(row, token, work.report.logprobs)
+            for row, (_, token) in zip(decision.rows, decision.reveals, strict=True)
+        ]
+    if work.report.events and look.drafted is not None:
+        block.proposed = list(look.drafted.entries())
+    return block
+
+
+def _own_draft(look: Look, decision: Decision, answer: Answer) -> Proposal | None:
+    if decision.context is None or not look.work.params.drafts_itself:
+        return None
+    # What S2D2's draft step reveals is part of the span that it may verify instead.
+    taken = {offset for offset, _ in decision.reveals} if not look.work.params.routes else set()
+    return own_draft(look.work.params, decision.context, taken, answer)

@@ -6,6 +6,7 @@ What a forward needs is put together on the host, by numpy, whose small operatio
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from simsd.forward.pages import SequenceKV
 from simsd.verification.rows import Rows
+from simsd.verification.visibility import hidden as hidden_rows
 
 
 @dataclass(slots=True)
@@ -72,57 +74,103 @@ Member = tuple[int, SequenceKV, Rows, NDArray[np.int64]]
 
 
 def pad_context(
-    members: list[Member], count: int, size: int, longest: int, repeat: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """(table, bias) of a group of `count` sequences with `size` rows over prefixes of up to `longest` tokens.
+    members: list[Member], count: int, size: int, longest: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Of a group of `count` sequences with `size` rows over prefixes of up to `longest` tokens, all slots and who does
+    not see which: (table [count, L], hidden [count, size, L]) with L = longest + size.
 
-    Both are at least what `members` have; what is missing is padding, which sees the first slot alone.
+    All three are at least what `members` have; what is missing is padding, which sees the first slot alone.
     """
     table = np.zeros((count, longest + size), np.int64)
-    hidden = np.ones((count, 1, repeat, size, longest + size), np.bool_)
+    hidden = np.ones((count, size, longest + size), np.bool_)
     for i, (_, sequence, rows, slots) in enumerate(members):
         prefix, behind = len(sequence.tokens), longest + len(rows)
         table[i, :prefix] = sequence.slots[:prefix]
         table[i, longest:behind] = slots
-        hidden[i, ..., :prefix] = False
-        hidden[i, ..., : len(rows), longest:behind] = rows.hidden()
-        hidden[i, ..., len(rows) :, 0] = False
-    hidden[len(members) :, ..., 0] = False
-    bias = torch.zeros(count, 1, repeat * size, longest + size, dtype=dtype)
-    return torch.from_numpy(table), bias.masked_fill_(torch.from_numpy(hidden).view(bias.shape), float("-inf"))
+        hidden[i, :, :prefix] = False
+        hidden[i, : len(rows), longest:behind] = hidden_rows(rows)
+        hidden[i, len(rows) :, 0] = False
+    hidden[len(members) :, :, 0] = False
+    return table, hidden
 
 
-def _group(members: list[Member], alone: bool, total: int, repeat: int, kv: Tensor) -> Group:
-    """`alone`: the only group; `total` flat rows in the whole forward; `repeat` query heads share a KV head."""
-    device = kv.device
+class Biases:
+    """What is added to attention weights: 0 where a row sees a slot, -inf where it does not."""
+
+    def __init__(self, kv: Tensor, repeat: int) -> None:
+        """In the type of `kv` and on its device; `repeat` query heads share a KV head."""
+        self._hidden, self._seen, self._repeat = kv.new_full((), float("-inf")), kv.new_zeros(()), repeat
+
+    def of(self, hidden: Tensor) -> Tensor:
+        """hidden [S, R, L] bool -> [S, 1, repeat * R, L], in one launch."""
+        sequences, rows, slots = hidden.shape
+        every_head = hidden[:, None, None].expand(sequences, 1, self._repeat, rows, slots)
+        return torch.where(every_head, self._hidden, self._seen).reshape(sequences, 1, self._repeat * rows, slots)
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """A `Group` on the host, before its bias is made of `hidden` [S, R, L]."""
+
+    table: NDArray[np.int64]
+    hidden: NDArray[np.bool_]
+    rows: NDArray[np.int64] | None = None
+    packed: NDArray[np.int64] | None = None
+    where: NDArray[np.int64] | None = None
+
+
+@dataclass(slots=True)
+class AttentionPlan:
+    """Everything about a forward's attention that does not depend on the layer, on the host."""
+
+    slots: NDArray[np.int64]
+    groups: list[GroupPlan]
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """What the device needs."""
+        groups = [(group.table, group.hidden, group.rows, group.packed, group.where) for group in self.groups]
+        return [self.slots, *(array for group in groups for array in group if array is not None)]
+
+    def on_device(self, kv: list[Tensor], arrays: list[Tensor], biases: Biases) -> PagedAttention:
+        """`arrays`: those above, on kv's device."""
+        slots, *left = arrays
+        groups = []
+        for plan in self.groups:
+            table, hidden = left.pop(0), left.pop(0)
+            index = [None if each is None else left.pop(0) for each in (plan.rows, plan.packed, plan.where)]
+            groups.append(Group(table, biases.of(hidden), *index))
+        return PagedAttention(kv, slots, groups)
+
+
+def _plan_group(members: list[Member], alone: bool, total: int) -> GroupPlan:
+    """`alone`: the only group; `total` flat rows in the whole forward."""
     counts = [len(rows) for _, _, rows, _ in members]
     size = max(counts)
     longest = max(len(sequence.tokens) for _, sequence, _, _ in members)
-    table, bias = (each.to(device) for each in pad_context(members, len(members), size, longest, repeat, kv.dtype))
-    group = Group(table, bias)
+    plan = GroupPlan(*pad_context(members, len(members), size, longest))
     if not alone or size * len(members) != sum(counts) or sum(counts) != total:
         first = np.array([first for first, _, _, _ in members])[:, None]
         real = np.arange(size) < np.array(counts)[:, None]
-        flat, packed = np.where(real, first + np.arange(size), 0), real.ravel().nonzero()[0]
+        plan.rows = np.where(real, first + np.arange(size), 0)
+        plan.packed = real.ravel().nonzero()[0]
         if alone:
-            packed = np.pad(packed, (0, total - len(packed)))
-        group.rows, group.packed = torch.from_numpy(flat).to(device), torch.from_numpy(packed).to(device)
-        group.where = None if alone else torch.from_numpy(flat[real]).to(device)
-    return group
+            plan.packed = np.pad(plan.packed, (0, total - len(plan.packed)))
+        else:
+            plan.where = plan.rows[real]
+    return plan
 
 
 def plan_attention(
-    kv: list[Tensor],
     batch: list[tuple[SequenceKV, Rows]],
     scratch_start: int,
-    repeat: int,
+    padding_slot: int,
     padding: int = 0,
     one_group: bool = False,
-) -> PagedAttention:
-    """Everything about a forward that does not depend on the layer, built once.
+) -> AttentionPlan:
+    """Of rows that are flat in the order of `batch`, with `padding` rows behind them, which write to `padding_slot`.
 
-    `scratch_start` is the first scratch slot; rows are flat in the order of `batch`, behind them come `padding` rows.
-    `repeat` = H / Hkv. `one_group`: whatever it costs in padding.
+    `scratch_start` is the first scratch slot. `one_group`: whatever it costs in padding.
     """
     members = place(batch, scratch_start)
     buckets: dict[int, list[Member]] = {}
@@ -131,9 +179,9 @@ def plan_attention(
         size = 0 if one_group else max(16, power_of_two(len(member[2])))
         buckets.setdefault(size, []).append(member)
     total = sum(len(rows) for _, rows in batch) + padding
-    groups = [_group(bucket, len(buckets) == 1, total, repeat, kv[0]) for bucket in buckets.values()]
-    slots = np.concatenate([*(slots for _, _, _, slots in members), np.full(padding, len(kv[0]) - 1)])
-    return PagedAttention(kv, torch.from_numpy(slots).to(kv[0].device), groups)
+    groups = [_plan_group(bucket, len(buckets) == 1, total) for bucket in buckets.values()]
+    slots = np.concatenate([*(slots for _, _, _, slots in members), np.full(padding, padding_slot)])
+    return AttentionPlan(slots, groups)
 
 
 def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Member]:

@@ -8,18 +8,28 @@ before the first forward.
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simsd.errors import ConfigError
-from simsd.forward.attention import Group, PagedAttention, pad_context, place, plan_attention, power_of_two
+from simsd.forward.attention import (
+    AttentionPlan,
+    Biases,
+    Group,
+    PagedAttention,
+    pad_context,
+    place,
+    plan_attention,
+    power_of_two,
+)
 from simsd.forward.pages import SequenceKV
-from simsd.models.sdar import SDARForCausalLM
+from simsd.forward.transfer import Packing, to_device
+from simsd.models.model import BlockDiffusionModel
 from simsd.verification.rows import Rows
 
 MIN_ROWS, MIN_PREFIX = 4, 64
@@ -33,35 +43,42 @@ Launch = Callable[[Tensor, Tensor, PagedAttention, Tensor], Tensor]
 class EagerRunner:
     """`scratch_start`: first slot for rows whose KV is not kept; the last slot of `kv` is for padding."""
 
-    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:
+    def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> None:
         self.model, self.kv, self.scratch_start = model, kv, scratch_start
         self.device = kv[0].device
         self.repeat = model.config.num_attention_heads // model.config.num_key_value_heads
+        self.padding_slot = len(kv[0]) - 1
+        self.biases = Biases(kv[0], self.repeat)
 
     def run(self, batch: Batch) -> Tensor:
         """Logits [M, V] float32 of the rows that want them, those of each sequence after the other."""
         firsts = list(accumulate((len(rows) for _, rows in batch), initial=0))
         padding = self._padding(firsts[-1])
-        attend = self._plan(batch, padding)
-        tokens = self._ids((rows.token for _, rows in batch), padding)
-        positions = self._ids((rows.position for _, rows in batch), padding)
         wants = [first + row for first, (_, rows) in zip(firsts, batch, strict=False) for row in rows.wants]
-        asked = self._ids([wants], self._padding(len(wants)))
+        arrays = [
+            _flat((rows.token for _, rows in batch), padding),
+            _flat((rows.position for _, rows in batch), padding),
+            _flat([wants], self._padding(len(wants))),
+        ]
+        plan = self._plan(batch, padding)
+        tokens, positions, asked, *attention = to_device([*arrays, *plan.arrays], self.device)
+        attend = plan.on_device(self.kv, attention, self.biases)
         return self._launch(tokens, positions, attend, asked)[: len(wants)]
 
     def _padding(self, rows: int) -> int:
-        """How many rows come behind those of the batch, which are so many."""
+        """How many rows of padding follow `rows` rows of the batch."""
         return 0
 
-    def _plan(self, batch: Batch, padding: int) -> PagedAttention:
-        return plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding)
+    def _plan(self, batch: Batch, padding: int) -> AttentionPlan:
+        return plan_attention(batch, self.scratch_start, self.padding_slot, padding)
 
     def _launch(self, tokens: Tensor, positions: Tensor, attend: PagedAttention, wants: Tensor) -> Tensor:
         return self.model.logits(self.model(tokens, positions, attend)[wants])
 
-    def _ids(self, parts: Iterable[list[int]], padding: int = 0) -> Tensor:
-        """One part after the other, then `padding` zeros: [N] int64."""
-        return torch.from_numpy(np.array([*chain(*parts), *[0] * padding], np.int64)).to(self.device)
+
+def _flat(parts: Iterable[list[int]], padding: int = 0) -> NDArray[np.int64]:
+    """One part after the other, then `padding` zeros: [N]."""
+    return np.array([*chain(*parts), *[0] * padding], np.int64)
 
 
 class CompiledRunner(EagerRunner):
@@ -71,7 +88,7 @@ class CompiledRunner(EagerRunner):
     (3 MB for the shipped target) for each number of rows that it meets, so these are rounded up.
     """
 
-    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> None:
+    def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> None:
         super().__init__(model, kv, scratch_start)
         if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
             raise ConfigError(f"runner compile needs torch 2.13 or later on a CPU, this is {torch.__version__}")
@@ -101,7 +118,8 @@ class CompiledRunner(EagerRunner):
         batch = [(SequenceKV([], np.zeros(7, np.int64), [0] * 7, 0), rows)] * sequences
         total = 5 * sequences
         padding = self._padding(total)
-        attend = self._plan(batch, padding)
+        plan = self._plan(batch, padding)
+        attend = plan.on_device(self.kv, to_device(plan.arrays, self.device), self.biases)
         ids = torch.zeros(total + padding, dtype=torch.int64)
         launch(ids, ids.clone(), attend, ids.clone())
         return launch
@@ -118,37 +136,61 @@ class CompiledRunner(EagerRunner):
         launch = self._alone if len(attend.groups[0].table) == 1 else self._together
         return launch(tokens, positions, attend, wants)
 
-    def _plan(self, batch: Batch, padding: int) -> PagedAttention:
+    def _plan(self, batch: Batch, padding: int) -> AttentionPlan:
         """With indices also where flat rows are S times R, or that would be another graph."""
         small = all(len(rows) <= MAX_ROWS for _, rows in batch)
-        attend = plan_attention(self.kv, batch, self.scratch_start, self.repeat, padding, one_group=small)
-        group = attend.groups[0]
+        plan = plan_attention(batch, self.scratch_start, self.padding_slot, padding, one_group=small)
+        group = plan.groups[0]
         if group.rows is None:
-            group.packed = torch.arange(len(attend.slots))
-            group.rows = group.packed.view(len(group.table), -1)
-        return attend
+            group.packed = np.arange(len(plan.slots))
+            group.rows = group.packed.reshape(len(group.table), -1)
+        return plan
 
 
-@dataclass(slots=True)
 class Bucket:
-    """Buffers of one static shape: S sequences of R rows over prefixes of L tokens. `launch` fills `hidden`.
+    """One static shape: S sequences of R rows over prefixes of L tokens. `launch` fills `hidden`, [S * R, hidden].
 
-    hidden [S * R, hidden]; tokens, positions, slots [S * R] int64; table [S, L + R]; bias [S, 1, G * R, L + R].
+    What a forward is asked lies in one buffer on the device, which one copy fills: tokens, positions, slots, wants
+    [S * R], table [S, L + R] int64 and who sees whom [S, R, L + R] bool.
     """
 
-    tokens: Tensor
-    positions: Tensor
-    slots: Tensor
-    table: Tensor
-    bias: Tensor
-    hidden: Tensor = field(init=False)
-    launch: Callable[[], object] = field(init=False)
+    hidden: Tensor
+    launch: Callable[[], object]
+
+    def __init__(self, shape: tuple[int, int, int], device: torch.device) -> None:
+        self.shape = shape
+        count, size, prefix = shape
+        flat, table = np.zeros(count * size, np.int64), np.zeros((count, prefix + size), np.int64)
+        unseen = np.zeros((count, size, prefix + size), np.bool_)
+        self._packing = Packing([flat, flat, flat, flat, table, unseen])
+        self.buffer = torch.zeros(self._packing.bytes, dtype=torch.uint8, device=device)
+        views = self._packing.views(self.buffer)
+        self.tokens, self.positions, self.slots, self.wants, self.table, self.unseen = views
+
+    def fill(self, batch: Batch, scratch_start: int, padding_slot: int) -> int:
+        """Everything about `batch`; -> how many rows want logits."""
+        count, size, prefix = self.shape
+        members = place(batch, scratch_start)
+        facts = np.zeros((4, count, size), np.int64)
+        facts[2] = padding_slot
+        for i, (_, _, rows, slots) in enumerate(members):
+            facts[0, i, : len(rows)], facts[1, i, : len(rows)], facts[2, i, : len(rows)] = (
+                rows.token,
+                rows.position,
+                slots,
+            )
+        wants = [i * size + row for i, (_, rows) in enumerate(batch) for row in rows.wants]
+        facts[3].reshape(-1)[: len(wants)] = wants
+        host = self._packing.host_buffer(self.buffer.device)
+        self._packing.fill(host, [*facts, *pad_context(members, count, size, prefix)])
+        self.buffer.copy_(host, non_blocking=True)
+        return len(wants)
 
 
 class StaticRunner(EagerRunner):
     """A bucket for each shape that was met."""
 
-    def __init__(self, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int, compiled: bool) -> None:
+    def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int, compiled: bool) -> None:
         super().__init__(model, kv, scratch_start)
         self.buckets: dict[tuple[int, int, int], Bucket] = {}
         self._forward = torch.compile(self._step, dynamic=False) if compiled else self._step
@@ -159,41 +201,16 @@ class StaticRunner(EagerRunner):
             return super().run(batch)
         prefix = max(len(sequence.tokens) for sequence, _ in batch)
         shape = (power_of_two(len(batch)), max(MIN_ROWS, power_of_two(rows)), max(MIN_PREFIX, power_of_two(prefix)))
-        bucket = self.buckets.get(shape)
-        if bucket is None:
-            bucket = self.buckets[shape] = self._allocate(*shape)
-            self._fill(bucket, batch, shape)
+        bucket = self.buckets.get(shape) or Bucket(shape, self.device)
+        wants = bucket.fill(batch, self.scratch_start, self.padding_slot)
+        if shape not in self.buckets:
             self._capture(bucket)
-        else:
-            self._fill(bucket, batch, shape)
+            self.buckets[shape] = bucket
         bucket.launch()
-        wants = self._ids([i * shape[1] + row for row in rows.wants] for i, (_, rows) in enumerate(batch))
-        return self.model.logits(bucket.hidden[wants])
-
-    def _allocate(self, count: int, size: int, prefix: int) -> Bucket:
-        def ids(*shape: int) -> Tensor:
-            return torch.zeros(*shape, dtype=torch.int64, device=self.device)
-
-        bias = torch.zeros(count, 1, self.repeat * size, prefix + size, dtype=self.kv[0].dtype, device=self.device)
-        return Bucket(ids(count * size), ids(count * size), ids(count * size), ids(count, prefix + size), bias)
-
-    def _fill(self, bucket: Bucket, batch: Batch, shape: tuple[int, int, int]) -> None:
-        count, size, prefix = shape
-        members = place(batch, self.scratch_start)
-        table, bias = pad_context(members, count, size, prefix, self.repeat, self.kv[0].dtype)
-        facts = torch.zeros(3, count, size, dtype=torch.int64)
-        facts[2] = len(self.kv[0]) - 1
-        for i, (_, _, rows, slots) in enumerate(members):
-            facts[0, i, : len(rows)] = torch.tensor(rows.token)
-            facts[1, i, : len(rows)] = torch.tensor(rows.position)
-            facts[2, i, : len(rows)] = torch.from_numpy(slots)
-        for buffer, values in zip((bucket.tokens, bucket.positions, bucket.slots), facts, strict=True):
-            buffer.copy_(values.flatten(), non_blocking=True)
-        bucket.table.copy_(table, non_blocking=True)
-        bucket.bias.copy_(bias, non_blocking=True)
+        return self.model.logits(bucket.hidden[bucket.wants[:wants]])
 
     def _step(self, bucket: Bucket) -> Tensor:
-        attend = PagedAttention(self.kv, bucket.slots, [Group(bucket.table, bucket.bias)])
+        attend = PagedAttention(self.kv, bucket.slots, [Group(bucket.table, self.biases.of(bucket.unseen))])
         return self.model(bucket.tokens, bucket.positions, attend)
 
     def _capture(self, bucket: Bucket) -> None:
@@ -209,7 +226,7 @@ class StaticRunner(EagerRunner):
         bucket.launch = graph.replay
 
 
-def make_runner(name: str, model: SDARForCausalLM, kv: list[Tensor], scratch_start: int) -> EagerRunner:
+def make_runner(name: str, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> EagerRunner:
     """By the name of the setting `runner`."""
     if name == "eager":
         return EagerRunner(model, kv, scratch_start)

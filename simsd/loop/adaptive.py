@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import Verdict, Verdicts
+from simsd.verification.schemes import speculation
 
 FADE = 0.99
 """Weight of a round when the next one has come."""
@@ -118,15 +119,7 @@ class Costs:
 
 def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: int) -> int:
     """Rows of a round; a block that was just opened commits the one before it."""
-    if not choice.gamma:
-        rows = block_size
-    elif params.method == "exact":
-        states = max(1, min(choice.row_budget // block_size, (1 << choice.gamma) - 1))
-        rows = states * block_size
-    elif params.layout == "branches":
-        rows = (choice.gamma + 1) * block_size
-    else:
-        rows = block_size + choice.gamma
+    rows = speculation(params).cost(block_size, choice.gamma, choice.row_budget) if choice.gamma else block_size
     return rows + (block_size if opened == block_size else 0)
 
 
@@ -157,8 +150,8 @@ class Adaptive:
         if self.now.gamma and not verdict.drafted:
             return  # the draft was left behind, and is catching up
         # A walk, or a step of the target's own, has one token anyway, and ends with it unless the block is full.
-        stood, fell = len(verdict.reveals) - 1, len(verdict.reveals) < self.opened
-        if self.now.gamma and self.params.method == "simsd":
+        stood, fell = verdict.revealed - 1, verdict.revealed < self.opened
+        if self.now.gamma and not self.params.foresees_target:
             stood, fell = verdict.accepted, verdict.recovered > 0
         key = (self.now.draft_steps, self.now.row_budget)
         self.own.learn(key, stood, fell, FADE)
@@ -175,16 +168,16 @@ class Adaptive:
             hoped = 1 - self.params.steps / self.block_size  # no hope: it is known
         key = (choice.draft_steps, choice.row_budget)
         chance = self.own.chance(key, self._fates(costs).chance(key, hoped, HOPE), TRUST)
-        length = choice.gamma if choice.gamma and self.params.method == "simsd" else opened - 1
+        length = choice.gamma if choice.gamma and not self.params.foresees_target else opened - 1
         stand = sum(chance**i for i in range(1, length + 1))
         return stand + (1.0 if length < opened else 1.0 - chance**length)
 
     def _choices(self, opened: int) -> list[Choice]:
         params, size = self.params, self.block_size
         most = min(params.gamma, opened)
-        gammas = sorted({most, max(1, most // 2)} if params.method == "simsd" else {most}, reverse=True)
+        gammas = sorted({most} if params.foresees_target else {most, max(1, most // 2)}, reverse=True)
         budgets = [params.row_budget]
-        if params.method == "exact":
+        if params.foresees_target:
             budgets = sorted({min(params.row_budget, states * size) for states in (2, 4, 8, 16, 32)}, reverse=True)
         choices = [
             Choice(gamma, steps, budget)

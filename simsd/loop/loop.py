@@ -13,12 +13,13 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from simsd.config import LoopConfig
 from simsd.errors import ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
 from simsd.loop.adaptive import Costs
 from simsd.loop.metrics import LoopMetrics
+from simsd.loop.rounds import DraftClient, Round, RoundQueue, TargetClient
 from simsd.loop.sequence import Sequence
 from simsd.messages.pair import check_pair
 from simsd.messages.request import Output, Request
@@ -27,58 +28,10 @@ from simsd.messages.worker import Role, WorkerInfo
 from simsd.tokens.text import TextStream
 from simsd.tokens.tokenizer import Tokenizer
 
-
-class DraftClient(Protocol):
-    """A draft worker, here or elsewhere."""
-
-    info: WorkerInfo
-
-    def propose(self, batch: list[Work]) -> Any:
-        """Proposals, or a reference to them that the target client understands; returns at once."""
-
-    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Any:
-        """Draft on behind the whole blocks that `batch` had proposed; does not wait.
-
-        taken: works whose proposals are being verified that were drafted ahead; of them are those of `batch`, if any.
-        What the target's `verify_next` takes. None where it was not done, since both could not work at the same time.
-        """
-
-    def release(self, seq_ids: list[str]) -> None:
-        """Give pages back; does not wait."""
-
-
-class TargetClient(Protocol):
-    """A target worker, here or elsewhere."""
-
-    info: WorkerInfo
-    queues: bool
-    """Whether a call can wait there while another is under way; if not, `verify_next` is not asked for."""
-
-    def verify(self, batch: list[Work], proposals: Any) -> Awaitable[Verdicts]:
-        """Raises `WorkerLostError` that says which worker died; a dead draft shows here, through its proposals."""
-
-    def verify_next(self, ahead: Any) -> Awaitable[Verdicts | None]:
-        """The round after the last call's, with the same sequences. None, and nothing done, unless all can go on.
-
-        ahead: of the draft's `propose_ahead`, or None.
-        """
-
-    def release(self, seq_ids: list[str]) -> None:
-        """Give pages back; does not wait."""
-
-
 Replace = Callable[[Role], Awaitable[Any]]
 """Gets another client for the role in place of a lost one."""
 OnRound = Callable[[float, Verdicts], None]
 """Told of each round: when it began (`time.perf_counter`) and what came of it."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DraftedAhead:
-    """The works behind which the draft goes on, and what to hand to the target for it."""
-
-    works: list[Work]
-    reference: Any
 
 
 class Loop:
@@ -121,10 +74,10 @@ class Loop:
                 self._fail(error)
 
     async def round(self) -> None:
-        """One round of everything that runs, whatever phase each sequence is in; and more, while the same ones go on.
+        """Admit, plan, run and take in: one round of everything that runs, whatever phase each sequence is in.
 
-        The next round then waits in the target's queue before the verdicts of this one are here. It is the one that
-        would be asked for after them, or nothing happens in it.
+        More rounds follow while the same sequences go on: the next one then waits in the target's queue before the
+        verdicts of this one are here. It is the one that would be asked for after them, or nothing happens in it.
         """
         self._drop_cancelled()
         self._admit()
@@ -132,71 +85,45 @@ class Loop:
         if not verifying:
             await asyncio.sleep(0)
             return
-        began = time.perf_counter()
-        proposals = self.draft.propose(drafting) if drafting and self.draft else None
-        ahead = self._draft_ahead(drafting, taken=[])
-        calls: list[Awaitable[Verdicts | None]] = [self.target.verify(verifying, proposals)]
-        seq_ids = [work.seq_id for work in verifying]
-        try:
-            while True:
-                if self._may_go_on(seq_ids, drafting, ahead):
-                    reference = ahead.reference if ahead else None
-                    calls.append(asyncio.ensure_future(self.target.verify_next(reference)))
-                verdicts = await calls[0]
+        with RoundQueue(self.draft, self.target, self.config) as rounds:
+            asked: Round | None = rounds.ask(drafting, verifying)
+            while asked is not None:
+                if self._same_go_on(asked):
+                    rounds.let_follow()
+                verdicts = await rounds.verdicts()
                 if verdicts is None:
                     return
-                self._take_in(began, drafting, verifying, verdicts, ahead)
-                del calls[0]
-                began = time.perf_counter()
-                following = self._drafted(seq_ids, verdicts)
-                if not calls or following is None:
-                    return
-                drafting, ahead = following, self._draft_ahead(following, taken=following)
-        finally:
-            for call in calls:
-                _drop(call)
+                self._take_in(asked, verdicts)
+                following = self._drafting_next(asked, verdicts)
+                asked = None if following is None else rounds.followed(following)
 
-    def _may_go_on(self, seq_ids: list[str], drafting: list[Work], ahead: DraftedAhead | None) -> bool:
-        """Whether the call under way, of these sequences, may be followed by another before its verdicts are here."""
+    def _same_go_on(self, asked: Round) -> bool:
+        """Whether the round under way may be followed by another of the same sequences before its verdicts are here."""
         return (
-            self.target.queues
-            and self.config.async_scheduling
-            and not self._changing
-            and self.running.keys() == set(seq_ids)
+            not self._changing
+            and self.running.keys() == set(asked.seq_ids)
             and all(sequence.goes_on for sequence in self.running.values())
             and not (self.waiting and self._has_room(self.waiting[0]))
-            and len(drafting) == (len(ahead.works) if ahead else 0)
         )
 
-    def _drafted(self, seq_ids: list[str], verdicts: Verdicts) -> list[Work] | None:
+    def _drafting_next(self, asked: Round, verdicts: Verdicts) -> list[Work] | None:
         """The draft's works in the round that follows by itself; None if it does not, as one sequence cannot go on."""
-        going = [self.running[i] for i in seq_ids if i in self.running and not self.running[i].cancelled]
+        going = [self.running[i] for i in asked.seq_ids if i in self.running and not self.running[i].cancelled]
         drafting = [sequence.work("draft", sequence.info.block_size) for sequence in going if sequence.gamma()]
         stood = {seq_id for seq_id, v in verdicts.items.items() if v.drafted and v.accepted == v.drafted}
-        goes = len(going) == len(seq_ids) and stood.issuperset(work.seq_id for work in drafting)
+        goes = len(going) == len(asked.seq_ids) and stood.issuperset(work.seq_id for work in drafting)
         return drafting if goes else None
 
-    def _take_in(
-        self, began: float, drafting: list[Work], verifying: list[Work], verdicts: Verdicts, ahead: DraftedAhead | None
-    ) -> None:
+    def _take_in(self, asked: Round, verdicts: Verdicts) -> None:
         """A round is over."""
-        self.metrics.count(drafting, verifying, verdicts)
-        self.costs.learn(verdicts, len(drafting))
+        self.metrics.count(asked.drafting, asked.verifying, verdicts)
+        self.costs.learn(verdicts, len(asked.drafting))
         if self.on_round is not None:
-            self.on_round(began, verdicts)
+            self.on_round(asked.began, verdicts)
         self._commit(verdicts)
-        for work in ahead.works if ahead else ():
+        for work in asked.ahead:
             if sequence := self.running.get(work.seq_id):
                 sequence.drafted_ahead(work)
-
-    def _draft_ahead(self, drafting: list[Work], taken: list[Work]) -> DraftedAhead | None:
-        """Let the draft go on behind each block that it was asked the whole of; `taken` as of `propose_ahead`."""
-        if self.draft is None or not self.config.draft_ahead:
-            return None
-        mask = self.target.info.mask_token_id
-        whole = [work for work in drafting if work.gamma and work.gamma == work.block.count(mask)]
-        reference = self.draft.propose_ahead(whole, taken) if whole or taken else None
-        return DraftedAhead(whole, reference) if whole and reference is not None else None
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
         """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
@@ -318,11 +245,11 @@ class Loop:
             if sequence is None or sequence.cancelled:
                 continue
             stats = sequence.stats
-            if sequence.adaptive is not None and verdict.reveals:
+            if sequence.adaptive is not None and verdict.revealed:
                 sequence.adaptive.learn(self.costs, verdict)
             outputs = sequence.apply(verdict)
             if sequence.decoding_at is None and not (sequence.prefilling or sequence.forced):
-                sequence.decoding_at = now if not verdict.reveals else sequence.admitted_at
+                sequence.decoding_at = sequence.admitted_at if verdict.revealed else now
                 stats.prefill_s = sequence.decoding_at - sequence.admitted_at
                 self.metrics.count_prompt(stats)
             if sequence.finish_reason is not None:
@@ -384,10 +311,3 @@ class Loop:
             wrapped.__cause__ = error
             sequence.outputs.put_nowait(wrapped)
         self._release(failed)
-
-
-def _drop(call: Awaitable[Any]) -> None:
-    """Nobody needs its answer, nor what goes wrong in it."""
-    if isinstance(call, asyncio.Future):
-        call.add_done_callback(lambda done: done.cancelled() or done.exception())
-        call.cancel()

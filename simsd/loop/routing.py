@@ -1,8 +1,12 @@
-"""S2D2: whether a span that the target drafted for itself is worth a verification (paper.md, S2D2). Plain Python."""
+"""S2D2: whether a span that the target drafted for itself is worth a verification (docs/algorithm.md). Plain Python."""
 
+import dataclasses
 import math
 
+from simsd.block.remasking import quota
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
+from simsd.messages.round import BlockVerdict, Proposal
 
 HYSTERESIS = 1.0
 """How far below zero the score must fall before `hysteresis` stops verifying; it starts above zero."""
@@ -13,14 +17,46 @@ class Router:
 
     span: always · score: if the expected number of accepted tokens, less `routing_cost`, is above zero · hysteresis:
     the same with memory, so that it does not flip from round to round · ucb: the better of two arms by UCB1, rewarded
-    with tokens a forward.
+    with tokens a forward. `span` is what the next round verifies, if it is to verify one.
     """
 
     def __init__(self, params: DecodeParams) -> None:
-        self._policy, self._cost = params.routing, params.routing_cost
+        self._policy, self._cost, self._steps = params.routing, params.routing_cost, params.steps
+        self.span: Proposal | None = None
+        self._held = BlockVerdict()
         self._verifying = True
         self._rounds = [0, 0]
         self._rewards = [0.0, 0.0]
+
+    def route(self, decided: BlockVerdict, proposal: Proposal | None, block: BlockState) -> BlockVerdict:
+        """What comes to stand of a round in `block`, which `decided` has not changed yet.
+
+        A draft step comes with a `proposal`. Its reveals are held back while the span is verified; afterwards they fill
+        up what the step still owes.
+        """
+        if proposal is not None:
+            if self.verify(proposal.blocks[0].confidence):
+                self.span, self._held = proposal, decided
+                return BlockVerdict()
+            self.learn(False, len(decided.reveals), block.size)
+        elif decided.reveals and self.span is not None:
+            self.span = None
+            self.learn(True, len(decided.reveals), block.size)
+            return self._filled_up(decided, block)
+        return decided
+
+    def _filled_up(self, decided: BlockVerdict, block: BlockState) -> BlockVerdict:
+        """With reveals that were held back, as many as the draft step owed and the verification did not bring."""
+        filled = dataclasses.replace(
+            decided, reveals=list(decided.reveals), kinds=list(decided.kinds), logprobs=list(decided.logprobs)
+        )
+        owed, taken = min(quota(block.step, self._steps, block.size), block.left), {o for o, _ in decided.reveals}
+        for i, (offset, token) in enumerate(self._held.reveals):
+            if len(filled.reveals) < owed and offset not in taken:
+                filled.reveals.append((offset, token))
+                filled.kinds.append(self._held.kinds[i])
+                filled.logprobs += self._held.logprobs[i : i + 1]
+        return filled
 
     def verify(self, agreement: list[float]) -> bool:
         """`agreement`: the chance of acceptance of each token of the span, left to right; never empty."""

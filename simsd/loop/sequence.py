@@ -3,50 +3,34 @@
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
-from simsd.block.remasking import quota
 from simsd.block.successor import only_loop_knows, tokens_to_draft
 from simsd.loop.adaptive import Adaptive, Costs
 from simsd.loop.routing import Router
-from simsd.messages.request import (
-    DecodeParams,
-    FinishReason,
-    Output,
-    Request,
-    RevealKind,
-    RoundEvent,
-    Stats,
-    TokenLogprob,
-)
-from simsd.messages.round import Proposal, Verdict, Work
-from simsd.messages.worker import WorkerInfo
+from simsd.messages.block import BlockState
+from simsd.messages.request import DecodeParams, FinishReason, Output, Request, RoundEvent, Stats, TokenLogprob
+from simsd.messages.round import BlockVerdict, Proposal, Verdict, Work
+from simsd.messages.worker import Role, WorkerInfo
 from simsd.tokens.text import TextStream
-
-Role = Literal["draft", "target"]
 
 
 @dataclass(slots=True)
 class Sequence:
     """`tokens` are the whole blocks before the open one (prompt and answer); `block` is the open one.
 
-    `step` denoising steps were taken in the block, `fresh` says that none of its tokens were decoded yet. `cached`: how
-    many of `tokens` each worker holds KV for, as far as the loop knows. `logprobs` are those of revealed tokens that
-    were not shown yet, by their index in the answer. `own_draft` is what the target drafted for itself, `held` what its
-    step would have revealed (reveals, kinds, logprobs), while s2d2 verifies the draft instead.
+    `cached`: how many of `tokens` each worker holds KV for, as far as the loop knows. `shown` tokens of the answer have
+    left. `logprobs` are those of revealed tokens that were not shown yet, by their index in the answer. `own_draft` is
+    what the target drafted for itself.
     """
 
     request: Request
     info: WorkerInfo
     text: TextStream
-    tokens: list[int] = field(default_factory=list)
-    block: list[int] = field(default_factory=list)
-    step: int = 0
-    fresh: bool = True
+    tokens: list[int] = field(init=False)
+    block: BlockState = field(init=False)
     cached: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
     shown: int = 0
     own_draft: Proposal | None = None
-    held: tuple[list[tuple[int, int]], list[RevealKind], list[TokenLogprob]] = ([], [], [])
     finish_reason: FinishReason | None = None
     cancelled: bool = False
     stats: Stats = field(default_factory=Stats)
@@ -63,7 +47,7 @@ class Sequence:
         known = [] if self.request.report.prompt else prompt
         whole = len(known) // size * size
         self.tokens = known[:whole]
-        self.block = known[whole:] + [self.info.mask_token_id] * (size - len(known) + whole)
+        self.block = BlockState.behind(whole, known[whole:], size, self.info.mask_token_id)
         self.stats.prompt_tokens = len(prompt)
         params = self.request.params
         self.router = Router(params)
@@ -108,9 +92,9 @@ class Sequence:
     @property
     def forced(self) -> list[int]:
         """Tokens of the prompt that are revealed in the open block next, where their log-probabilities are wanted."""
-        if not self.request.report.prompt or self.prefilling or self.block[0] != self.info.mask_token_id:
+        if not self.request.report.prompt or self.prefilling or self.block.open_offsets[0] != 0:
             return []
-        return self.request.prompt_ids[len(self.tokens) : len(self.tokens) + self.info.block_size]
+        return self.request.prompt_ids[self.block.start : self.block.start + self.block.size]
 
     @property
     def goes_on(self) -> bool:
@@ -120,7 +104,7 @@ class Sequence:
     def adapt(self, costs: Costs, running: int) -> None:
         """Choose how to draft in the next round, beside `running` sequences in all."""
         if self.adaptive is not None:
-            self.adaptive.choose(costs, self.block.count(self.info.mask_token_id), running)
+            self.adaptive.choose(costs, self.block.left, running)
 
     def params(self) -> DecodeParams:
         """The request's settings, with this round's choice of how to draft."""
@@ -134,7 +118,7 @@ class Sequence:
         """Tokens to draft this round; 0: the target denoises by itself."""
         if not self.wants_draft or self.prefilling or self.lags("draft") or self.forced:
             return 0
-        tokens = tokens_to_draft(self.request.params, self.block.count(self.info.mask_token_id), self.fresh)
+        tokens = tokens_to_draft(self.request.params, self.block)
         return tokens if self.adaptive is None else min(self.adaptive.now.gamma, tokens)
 
     def work(self, role: Role, commit_limit: int) -> Work:
@@ -147,8 +131,7 @@ class Sequence:
             start=start,
             commit=self.tokens[start:],
             commit_limit=commit_limit,
-            block=[] if self.prefilling else list(self.block),
-            step=self.step,
+            block=None if self.prefilling else self.block,
             gamma=self.gamma(),
             prompt_tokens=len(self.request.prompt_ids),
             proposal=None if self.prefilling else self.own_draft,
@@ -159,57 +142,50 @@ class Sequence:
     def apply(self, verdict: Verdict) -> list[Output]:
         """Take a verdict in; return what became visible, at most one output."""
         self._learn_cached(verdict)
-        if self.request.params.method == "s2d2":
-            self._route(verdict)
-        elif verdict.reveals:
-            self.own_draft = verdict.proposal
-        answer_offset = len(self.tokens) - len(self.request.prompt_ids)
-        self.fresh = self.fresh and (not verdict.reveals or bool(self.forced))
-        for (offset, _), logprob in zip(verdict.reveals, verdict.logprobs, strict=bool(verdict.logprobs)):
-            self.logprobs[answer_offset + offset] = logprob
-        for offset, token in verdict.reveals:
-            assert self.block[offset] == self.info.mask_token_id, "a revealed position was revealed again"
-            self.block[offset] = token
-        self.step += verdict.steps
         self._count(verdict)
-        if not verdict.reveals:
+        shown: Output | None = None
+        for decided in self._routed(verdict):
+            if decided.reveals and self.finish_reason is None:
+                output = self._take_in(decided)
+                if shown is None:
+                    shown = output
+                else:
+                    shown.add(output)
+        if shown is None:
             return []
+        told = (shown.token_ids, shown.text, shown.finish_reason, shown.events, shown.prompt_logprobs)
+        return [shown] if any(told) else []
+
+    def _routed(self, verdict: Verdict) -> list[BlockVerdict]:
+        """The blocks as they come to stand: S2D2 may hold back what a draft step reveals."""
+        if self.request.params.routes:
+            blocks = [self.router.route(decided, verdict.proposal, self.block) for decided in verdict.blocks]
+            self.own_draft = self.router.span
+            return blocks
+        if verdict.revealed:
+            self.own_draft = verdict.proposal
+        return verdict.blocks
+
+    def _take_in(self, decided: BlockVerdict) -> Output:
+        """Reveal what was decided of the open block; return what became visible."""
+        answer_offset = self.block.start - len(self.request.prompt_ids)
+        for (offset, _), logprob in zip(decided.reveals, decided.logprobs, strict=bool(decided.logprobs)):
+            self.logprobs[answer_offset + offset] = logprob
+        self.block = self.block.reveal(decided.reveals, decided.steps, decoded=not self.forced)
         output = self._show()
         if self.request.report.events:
-            output.events = [self._event(verdict, answer_offset)]
-        if self.finish_reason is None and self.info.mask_token_id not in self.block:
-            self.tokens.extend(self.block)
-            self.block = [self.info.mask_token_id] * self.info.block_size
-            self.step, self.fresh = 0, True
-        told = (output.token_ids, output.text, output.finish_reason, output.events, output.prompt_logprobs)
-        return [output] if any(told) else []
+            output.events = [self._event(decided, answer_offset)]
+        if self.finish_reason is None and self.block.full:
+            self.tokens.extend(self.block.tokens)
+            self.block = self.block.following()
+        return output
 
-    def _route(self, verdict: Verdict) -> None:
-        """S2D2: hold a draft step's reveals back while its span is verified; they fill up what the step still owes."""
-        params, size = self.request.params, len(self.block)
-        if verdict.proposal is not None:
-            if self.router.verify(verdict.proposal.confidence):
-                self.own_draft, self.held = verdict.proposal, (verdict.reveals, verdict.kinds, verdict.logprobs)
-                verdict.reveals, verdict.kinds, verdict.logprobs, verdict.steps = [], [], [], 0
-            else:
-                self.router.learn(False, len(verdict.reveals), size)
-        elif verdict.reveals and self.own_draft is not None:
-            self.own_draft = None
-            self.router.learn(True, len(verdict.reveals), size)
-            open_offsets = [offset for offset, token in enumerate(self.block) if token == self.info.mask_token_id]
-            owed = min(quota(self.step, params.steps, size), len(open_offsets))
-            for i, (offset, token) in enumerate(self.held[0]):
-                if len(verdict.reveals) < owed and all(offset != other for other, _ in verdict.reveals):
-                    verdict.reveals.append((offset, token))
-                    verdict.kinds.append(self.held[1][i])
-                    verdict.logprobs += self.held[2][i : i + 1]
-
-    def _event(self, verdict: Verdict, answer_offset: int) -> RoundEvent:
-        reveals = zip(verdict.reveals, verdict.kinds, strict=True)
+    def _event(self, decided: BlockVerdict, answer_offset: int) -> RoundEvent:
+        reveals = zip(decided.reveals, decided.kinds, strict=True)
         return RoundEvent(
             self.stats.rounds,
             answer_offset,
-            [(answer_offset + offset, token) for offset, token in verdict.proposed],
+            [(answer_offset + offset, token) for offset, token in decided.proposed],
             [(answer_offset + offset, token, kind) for (offset, token), kind in reveals],
         )
 
@@ -242,40 +218,21 @@ class Sequence:
             histogram = stats.accept_histogram
             histogram[verdict.accepted] = histogram.get(verdict.accepted, 0) + 1
 
-    def _revealed(self) -> list[int]:
-        """Answer tokens of the revealed prefix that were not shown yet, in position order."""
-        answer_start = len(self.request.prompt_ids)
-        first = answer_start + self.shown
-        out = self.tokens[first:]
-        for token in self.block[max(0, first - len(self.tokens)) :]:
-            if token == self.info.mask_token_id:
-                break
-            out.append(token)
-        return out
-
     def _show(self) -> Output:
         """Hand over the revealed prefix up to whichever end comes first in position: EOS, stop string, max_tokens."""
-        params = self.request.params
-        new = self._revealed()
-        eos = () if params.ignore_eos else self.info.eos_token_ids
-        end = next((i for i, token in enumerate(new) if token in eos), None)
-        room = params.max_tokens - self.shown
-        final = (end is not None and end < room) or len(new) >= room
-        if end is not None and end < room:
-            new, reason = new[:end], "stop"
-        else:
-            new, reason = new[:room], "length"
+        prompt_tokens = len(self.request.prompt_ids)
+        end, reason = self.block.visible_end(self.request.params, prompt_tokens, self.info.eos_token_ids)
+        # What was not shown yet lies in the open block, since all of each block is shown before the next one opens.
+        first = max(0, prompt_tokens + self.shown - self.block.start)
+        new = list(self.block.tokens[first : max(first, end - self.block.start)])
         self.shown += len(new)
-        ids, text = self.text.push(new, final)
+        ids, text = self.text.push(new, final=reason is not None)
         released = self.stats.completion_tokens
         self.stats.completion_tokens += len(ids)
-        if self.text.stopped:
-            self.finish_reason = "stop"
-        elif final:
-            self.finish_reason = "stop" if reason == "stop" else "length"
+        self.finish_reason = "stop" if self.text.stopped else reason
         output = Output(ids, text, self.finish_reason)
         if self.request.report.logprobs is not None:
             output.logprobs = [self.logprobs.pop(i) for i in range(released, self.stats.completion_tokens)]
             if -1 in self.logprobs:
-                output.prompt_logprobs = [self.logprobs.pop(i) for i in range(-len(self.request.prompt_ids), 0)]
+                output.prompt_logprobs = [self.logprobs.pop(i) for i in range(-prompt_tokens, 0)]
         return output

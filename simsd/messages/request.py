@@ -6,9 +6,10 @@ position its token; *offset* is a position inside its block; a *round* is propos
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from simsd.errors import RequestError
+from simsd.messages.options import check_options, check_range, option
 
 Method = Literal["vanilla", "simsd", "exact", "s2d2"]
 Drafter = Literal["model", "self"]
@@ -21,86 +22,86 @@ FinishReason = Literal["stop", "length"]
 RevealKind = Literal["accepted", "recovered", "bonus", "denoised"]
 """How a position got its token: the draft's, the target's in its place, the target's beside it, or without a draft."""
 
-
-CHOICES = {
-    "method": get_args(Method),
-    "remasking": get_args(Remasking),
-    "layout": get_args(Layout),
-    "fallback": get_args(Fallback),
-    "drafter": get_args(Drafter),
-    "routing": get_args(Routing),
-    "routing_score": get_args(RoutingScore),
-}
-
-
 MAX_BIAS = 100.0
-
-
+MAX_STOPS = 4
 MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeParams:
-    """How one request is decoded. 0 means "the default" for gamma, draft_steps, steps and row_budget: see `resolve`.
+    """How one request is decoded; the options' help says what each does.
 
-    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off; min_p is relative to the likeliest token. No EOS and
-    no stop string ends an answer of less than `min_tokens`. `logit_bias` are (token id, what is added to its logit, in
-    the draft too). `steps` denoising steps fill a block (1..B). `gamma` tokens are drafted a round (1..B) in
-    `draft_steps` draft forwards (1..gamma), the surest first, or from the left with sequential remasking. `threshold`
-    (dynamic remasking) is a probability, `entropy_bound` (entropy remasking) is in nats. `row_budget` bounds the rows
-    of one `exact` verification. With `drafter` self the target's last forward is the draft. `routing`, `routing_score`
-    and `routing_cost` (in tokens) are s2d2's. With `adaptive`, gamma, draft_steps and row_budget are limits, and each
-    round takes what is fastest (loop/adaptive.py): the text of exact stays the same, that of simsd then depends on
-    measured times. It matters where a draft model takes part.
+    0 stands for a default that depends on the block size B, which `resolve` fills in: for `gamma` (1..B), `draft_steps`
+    (1..gamma), `steps` (1..B) and `row_budget`. Drafted tokens are the draft's surest first, or go from the left with
+    sequential remasking. `logit_bias` are pairs of a token id and what is added to its logit, in the draft too.
+    `routing_cost` is in tokens. What `adaptive` takes, in simsd/loop/adaptive.py, leaves the text of exact as it is;
+    the text of simsd then depends on measured times.
     """
 
-    method: Method = "simsd"
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int = 0
-    stop: tuple[str, ...] = ()
-    min_tokens: int = 0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    ignore_eos: bool = False
-    gamma: int = 0
-    draft_steps: int = 0
-    layout: Layout = "paired"
-    fallback: Fallback = "redraft"
-    remasking: Remasking = "static"
-    steps: int = 0
-    threshold: float = 0.9
-    entropy_bound: float = 0.35
-    row_budget: int = 0
-    draft_top_k: int = 64
-    drafter: Drafter = "model"
-    routing: Routing = "span"
-    routing_score: RoutingScore = "margin"
-    routing_cost: float = 1.0
-    adaptive: bool = False
+    method: Method = option("simsd", "how blocks are decoded")
+    max_tokens: int = option(256, "length of an answer at most, in tokens", low=1, place="body")
+    temperature: float = option(0.0, "temperature of sampling; 0 is greedy", low=0, high=100, place="body")
+    top_p: float = option(
+        1.0, "sample from the smallest set of tokens with this probability; 1 is off", above=0, high=1, place="body"
+    )
+    top_k: int = option(0, "sample from the k best tokens; 0 is off", low=0, place="body")
+    min_p: float = option(
+        0.0,
+        "leave out tokens below this part of the likeliest one's probability; 0 is off",
+        low=0,
+        high=1,
+        place="body",
+    )
+    seed: int = option(
+        0, "same seed, same answer; whatever else is in the batch", low=-(2**63), high=2**63 - 1, place="body"
+    )
+    stop: tuple[str, ...] = option((), f"end the answer before this text (up to {MAX_STOPS} times)", place="body")
+    min_tokens: int = option(0, "nothing ends the answer before so many tokens", low=0, place="body")
+    logit_bias: tuple[tuple[int, float], ...] = option(
+        (),
+        f"add this to the logit of a token id, {-MAX_BIAS:g} to {MAX_BIAS:g} (may be given several times)",
+        place="body",
+    )
+    ignore_eos: bool = option(False, "go on to max_tokens", place="body")
+    gamma: int = option(0, "tokens drafted a round, 1 to the block size; 0: the block size", low=0)
+    draft_steps: int = option(0, "draft forwards a round, 1 to gamma; 0: gamma", low=0)
+    layout: Layout = option("paired", "simsd: one pass over paired rows, or branches, which removes its approximation")
+    fallback: Fallback = option("redraft", "simsd: what fills a block after a rejection")
+    remasking: Remasking = option(
+        "static", "which positions the target reveals in a step; with sequential, simsd drafts from the left, too"
+    )
+    steps: int = option(0, "denoising steps a block, 1 to the block size; 0: the block size", low=0)
+    threshold: float = option(0.9, "dynamic remasking: reveal all positions above this probability", low=0, high=1)
+    entropy_bound: float = option(
+        0.35, "entropy remasking: reveal positions up to this sum of entropies, in nats", low=0
+    )
+    row_budget: int = option(0, "exact: rows of one verification at most; 0: 8 x block size", low=0)
+    draft_top_k: int = option(64, "the draft samples from its k best tokens", low=1, place="process")
+    drafter: Drafter = option("model", "who drafts: the draft model, or the target itself from its last forward")
+    routing: Routing = option("span", "s2d2: when a span is verified")
+    routing_score: RoutingScore = option("margin", "s2d2: how the chance of acceptance is guessed")
+    routing_cost: float = option(1.0, "s2d2: tokens that a verification must be expected to bring", low=0)
+    adaptive: bool = option(
+        False, "simsd and exact: gamma, draft steps and row budget are limits; each round takes what is fastest"
+    )
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise RequestError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}", name)
-        _check("max_tokens", self.max_tokens, 1, None)
-        _check("temperature", self.temperature, 0, 100)
-        _check("top_k", self.top_k, 0, None)
-        _check("min_p", self.min_p, 0, 1)
-        _check("min_tokens", self.min_tokens, 0, self.max_tokens)
+        check_options(self)
+        check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         for _, bias in self.logit_bias:
-            _check("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
-        _check("draft_top_k", self.draft_top_k, 1, None)
-        _check("seed", self.seed, -(2**63), 2**63 - 1)
-        _check("threshold", self.threshold, 0, 1)
-        _check("entropy_bound", self.entropy_bound, 0, None)
-        _check("routing_cost", self.routing_cost, 0, None)
-        if not 0 < self.top_p <= 1:
-            raise RequestError(f"top_p must be above 0 and at most 1; got {self.top_p}", "top_p")
-        if len(self.stop) > 4 or any(not s for s in self.stop):
-            raise RequestError("stop takes up to 4 non-empty strings", "stop")
+            check_range("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
+        if len(self.stop) > MAX_STOPS or not all(text and isinstance(text, str) for text in self.stop):
+            raise RequestError(f"stop takes up to {MAX_STOPS} non-empty strings", "stop")
+
+    @property
+    def foresees_target(self) -> bool:
+        """Whether a draft is to foresee the target's own steps, noise and all; else rejection sampling judges it."""
+        return self.method == "exact"
+
+    @property
+    def routes(self) -> bool:
+        """Whether the loop decides, after each draft step, if its span is verified (S2D2)."""
+        return self.method == "s2d2"
 
     @property
     def needs_draft(self) -> bool:
@@ -110,15 +111,15 @@ class DecodeParams:
     @property
     def drafts_itself(self) -> bool:
         """Whether the target's own last forward is the draft."""
-        return self.method == "s2d2" or (self.method in ("simsd", "exact") and self.drafter == "self")
+        return self.routes or (self.method in ("simsd", "exact") and self.drafter == "self")
 
     def resolve(self, block_size: int) -> "DecodeParams":
         """The same with every default filled in and checked against the block size; `RequestError` names the field."""
-        _check("gamma", self.gamma or 1, 1, block_size)
+        check_range("gamma", self.gamma or 1, 1, block_size)
         gamma = self.gamma or block_size
-        _check("draft_steps", self.draft_steps or 1, 1, gamma)
-        _check("steps", self.steps or 1, 1, block_size)
-        _check("row_budget", self.row_budget or block_size, block_size, None)
+        check_range("draft_steps", self.draft_steps or 1, 1, gamma)
+        check_range("steps", self.steps or 1, 1, block_size)
+        check_range("row_budget", self.row_budget or block_size, block_size)
         return dataclasses.replace(
             self,
             temperature=self.temperature if self.temperature >= 1e-5 else 0.0,  # below, logits would overflow
@@ -127,12 +128,6 @@ class DecodeParams:
             steps=self.steps or block_size,
             row_budget=self.row_budget or 8 * block_size,
         )
-
-
-def _check(name: str, value: float, low: float, high: float | None) -> None:
-    if not (value >= low and (high is None or value <= high)):  # also refuses NaN
-        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise RequestError(f"{name} must be {allowed}; got {value}", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,7 @@ class Report:
 
     def __post_init__(self) -> None:
         if self.logprobs is not None:
-            _check("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+            check_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         elif self.prompt:
             raise RequestError("logprobs of the prompt need logprobs", "logprobs")
 

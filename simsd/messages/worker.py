@@ -10,7 +10,7 @@ Role = Literal["draft", "target"]
 class WorkerInfo:
     """What a worker says of itself; the loop plans with it and `check_pair` compares two.
 
-    weights_hash: of the weights that it runs, whatever its name (`simsd.models.registry`); empty until they are read.
+    weights_hash: of the weights that it runs, whatever its name (`simsd.models.loading`); empty until they are read.
     """
 
     role: Role

@@ -1,14 +1,14 @@
-"""What a checkpoint's config.json says, typed."""
+"""The shape of a model, as its family reads it from a checkpoint. No torch: `simsd plan` needs shapes only."""
 
-import json
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from simsd.errors import CheckpointError, ConfigError
+from simsd.config import MAX_BLOCK_SIZE
+from simsd.errors import ConfigError
+from simsd.models.config_file import ConfigFile
 
-REQUIRED = (
+SIZES = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -16,13 +16,16 @@ REQUIRED = (
     "num_key_value_heads",
     "intermediate_size",
     "max_position_embeddings",
-    "rms_norm_eps",
 )
+DEFAULT_ROPE_THETA = 10000.0
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a model. `block_size`, `mask_token_id` are None where neither file nor name tells them."""
+    """Shape of a model. `block_size`, `mask_token_id` are None where neither the files nor the name tell them.
+
+    named: the fields that only the checkpoint's name tells. A family with more to say has a subclass.
+    """
 
     architecture: str
     vocab_size: int
@@ -39,9 +42,10 @@ class ModelConfig:
     block_size: int | None
     mask_token_id: int | None
     eos_token_ids: tuple[int, ...]
+    named: tuple[str, ...] = ()
 
     def share(self, ranks: int) -> "ModelConfig":
-        """What one of `ranks` has of it; `ConfigError` unless all get whole heads and the same part of the rest."""
+        """The shape of one rank's part; `ConfigError` unless all ranks get whole heads and equal parts of the rest."""
         parts = {}
         for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
             size = getattr(self, name)
@@ -59,64 +63,38 @@ class ModelConfig:
         return self.num_hidden_layers * layer + embeddings + self.hidden_size
 
 
-def block_size_from_name(name: str) -> int | None:
-    """SDAR's public names end in -b8 ... -b64; without a suffix the block size is 4. None for other names."""
-    if "SDAR" not in name:
-        return None
-    match = re.search(r"-b(\d+)/*$", name)
-    return int(match.group(1)) if match else 4
+def standard_fields(
+    config: ConfigFile, generation: ConfigFile | None, keys: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The fields of a `ModelConfig` from files that write them as transformers does; for families to complete.
 
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; `CheckpointError` if it is none."""
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: must hold a JSON object")
-    return found
-
-
-def _as_ids(value: Any) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (int(value),)
-
-
-def load_model_config(directory: Path, name: str = "") -> ModelConfig:
-    """Read config.json and generation_config.json of a checkpoint directory.
-
-    `name` is the hub name it came from, which tells the block size where the file does not.
+    keys: field -> its key in config.json, for the fields that the family writes under another name. The end-of-sequence
+    ids are those of generation_config.json, else of config.json. `mask_token_id` and `block_size` are None if absent.
     """
-    path = directory / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"{directory}: no config.json; a checkpoint directory needs one")
-    raw = read_json(path)
-    missing = [key for key in REQUIRED if key not in raw]
-    if missing:
-        raise CheckpointError(f"{path}: lacks {', '.join(missing)}")
-    architectures = raw.get("architectures") or []
-    if len(architectures) != 1:
-        raise CheckpointError(f"{path}: architectures must name exactly one class, it says {architectures}")
-    rope = raw.get("rope_parameters") or {}
-    if raw.get("rope_scaling") or rope.get("rope_type", "default") != "default":
-        found = raw.get("rope_scaling") or rope
-        raise CheckpointError(f"{path}: RoPE scaling {found} is not supported; only the default RoPE is")
-    generation = directory / "generation_config.json"
-    eos = read_json(generation).get("eos_token_id") if generation.is_file() else None
-    name = name.rstrip("/") or directory.name
-    block_size = raw.get("block_size") or block_size_from_name(name)
-    mask_token_id = raw.get("mask_token_id")
-    if mask_token_id is None and "SDAR" in name:
-        mask_token_id = 151669
-    return ModelConfig(
-        architecture=architectures[0],
-        head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-        rope_theta=float(raw.get("rope_theta") or rope.get("rope_theta") or 10000.0),
-        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        block_size=block_size,
-        mask_token_id=mask_token_id,
-        eos_token_ids=_as_ids(eos if eos is not None else raw.get("eos_token_id")),
-        **{key: raw[key] for key in REQUIRED},
-    )
+    keys = {name: (keys or {}).get(name, name) for name in ModelConfig.__dataclass_fields__}
+    config.require([keys[name] for name in (*SIZES, "rms_norm_eps")])
+    fields: dict[str, Any] = {name: config.integer(keys[name]) for name in SIZES}
+    heads, kv_heads = fields["num_attention_heads"], fields["num_key_value_heads"]
+    if heads % kv_heads:
+        config.refuse(keys["num_key_value_heads"], f"must divide {keys['num_attention_heads']} {heads}")
+    head_dim = config.integer(keys["head_dim"])
+    if head_dim is None:
+        if fields["hidden_size"] % heads:
+            config.refuse(keys["hidden_size"], f"must be a multiple of {keys['num_attention_heads']} {heads}")
+        head_dim = fields["hidden_size"] // heads
+    eos = generation.token_ids("eos_token_id", fields["vocab_size"]) if generation else None
+    if eos is None:
+        eos = config.token_ids("eos_token_id", fields["vocab_size"]) or ()
+    block_size = keys["block_size"]
+    if block_size in config.values and config.values[block_size] is None:
+        config.refuse(block_size, f"must be a whole number from 1 to {MAX_BLOCK_SIZE}, or absent")
+    return fields | {
+        "architecture": config.architecture,
+        "head_dim": head_dim,
+        "rms_norm_eps": config.positive(keys["rms_norm_eps"]),
+        "rope_theta": config.rope_theta(DEFAULT_ROPE_THETA),
+        "tie_word_embeddings": config.flag(keys["tie_word_embeddings"], default=False),
+        "block_size": config.integer(block_size, high=MAX_BLOCK_SIZE),
+        "mask_token_id": config.integer(keys["mask_token_id"], low=0),
+        "eos_token_ids": eos,
+    }

@@ -1,64 +1,82 @@
-"""What can be found wrong before any model is loaded: files, settings, and whether two models make a pair."""
+"""What can be said of a model, and found wrong with it, before any weight is read.
 
-import json
-import math
+`describe` is the one description of a checkpoint under some settings. A worker adds to it what needs the weights;
+`simsd models`, `simsd serve` and `build_app` call it, with the checks of the weights' files and of the pair, before
+anything starts.
+"""
+
+import logging
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError, safe_open
 
 from simsd.config import WorkerConfig
 from simsd.errors import CheckpointError, ConfigError
 from simsd.messages.pair import check_pair
 from simsd.messages.worker import WorkerInfo
-from simsd.models.config import ModelConfig, load_model_config
-from simsd.models.files import resolve_model
+from simsd.models.checkpoint import check_weights, layout_of, load_model_config
+from simsd.models.config import ModelConfig
+from simsd.models.files import resolve_here, resolve_model
+from simsd.models.registry import family_of
 from simsd.tokens.tokenizer import Tokenizer
 
-META_FROM_PARAMETERS = 50_000_000
+MIN_PAGE_TOKENS = 16
+
+logger = logging.getLogger(__name__)
 
 
 def check_startup(draft_config: WorkerConfig | None, target_config: WorkerConfig) -> None:
-    """Raise what starting these workers would raise, in about a second and without reading a weight.
+    """Raise what starting these workers on this machine would raise, in about a second and without reading a weight.
 
     Reads config.json, tokenizer files and the headers of the safetensors. `CheckpointError`, `ConfigError` or
     `PairMismatchError`; each names the model, or both, and what to do.
     """
-    infos = [_check_worker(config) for config in (target_config, draft_config) if config is not None]
+    infos = []
+    for config in _both(draft_config, target_config):
+        infos.append(_check_files_of(config, resolve_model(config.model, config.role)))
+        if config.device not in ("auto", "cpu") or config.dtype == "float16":
+            dtype_on(config, available_device(config))
     if len(infos) == 2:
-        check_pair(infos[1], infos[0])
+        check_pair(*infos)
 
 
-def _check_worker(config: WorkerConfig) -> WorkerInfo:
-    directory = resolve_model(config.model, config.role)
+def check_where_present(draft_config: WorkerConfig | None, target_config: WorkerConfig) -> None:
+    """As `check_startup`, of the models whose files this machine has; nothing is fetched, and no device asked for.
+
+    For a machine that does not run the models, as the head of a cluster: what is not here may well be where the engines
+    run, so it is not checked, and a line in the log says so.
+    """
+    infos = []
+    for config in _both(draft_config, target_config):
+        directory = resolve_here(config.model, config.role)
+        if directory is None:
+            logger.info("%s %s: its files are not on this machine; its engine checks them", config.role, config.model)
+        else:
+            infos.append(_check_files_of(config, directory))
+    if len(infos) == 2:
+        check_pair(*infos)
+
+
+def describe(config: WorkerConfig, directory: Path | None = None) -> WorkerInfo:
+    """What the worker of these settings says of itself, but for what needs the weights or the device.
+
+    directory: of the checkpoint, if the caller has resolved its name. `weights_hash` is empty; device and dtype are as
+    asked for. `CheckpointError` where files or their settings are unusable, `ConfigError` where the settings contradict
+    them or each other.
+    """
+    directory = directory or resolve_model(config.model, config.role)
     shape = load_model_config(directory, config.model)
     shape.share(config.tensor_parallel)  # or `ConfigError`
-    check_weights(directory, shape)
-    check_device(config)
-    return describe(config, directory, shape)
-
-
-def describe(config: WorkerConfig, directory: Path, shape: ModelConfig) -> WorkerInfo:
-    """What the worker of this config would say of itself; device and dtype as asked for, not as found.
-
-    `ConfigError` where settings contradict the checkpoint or each other.
-    """
-    tokenizer = Tokenizer.load(directory, config.mask_token_id)
-    block_size = config.block_size or shape.block_size
-    mask_token_id = shape.mask_token_id if config.mask_token_id is None else config.mask_token_id
-    if block_size is None or mask_token_id is None:
-        raise ConfigError(f"{config.model}: neither arguments, config nor name tell block_size and mask_token_id")
-    if not mask_token_id < shape.vocab_size:
-        raise ConfigError(
-            f"{config.model}: mask_token_id {mask_token_id} is not in the vocabulary of {shape.vocab_size}"
-        )
+    dtype_on(config, config.device)  # or `ConfigError`
+    block_size, mask_token_id = _block_and_mask(config, shape)
+    tokenizer = Tokenizer.load(directory, mask_token_id)
     if tokenizer.vocab_size > shape.vocab_size:
         raise CheckpointError(
             f"{directory}: the tokenizer has {tokenizer.vocab_size} ids, the model's vocabulary {shape.vocab_size}"
         )
-    page_size = config.page_size or math.ceil(16 / block_size) * block_size
+    page_size = config.page_size or -(-MIN_PAGE_TOKENS // block_size) * block_size
     if page_size % block_size:
         raise ConfigError(f"page_size {page_size} is not a whole number of blocks of {block_size}")
+    longest = min(config.max_model_len or shape.max_position_embeddings, shape.max_position_embeddings)
     return WorkerInfo(
         role=config.role,
         model=config.model,
@@ -68,67 +86,74 @@ def describe(config: WorkerConfig, directory: Path, shape: ModelConfig) -> Worke
         tokenizer_hash=tokenizer.content_hash,
         mask_token_id=mask_token_id,
         block_size=block_size,
-        eos_token_ids=shape.eos_token_ids,
-        max_model_len=min(config.max_model_len or shape.max_position_embeddings, shape.max_position_embeddings),
+        eos_token_ids=_ends(config, shape, tokenizer, mask_token_id),
+        max_model_len=longest // block_size * block_size,
         page_size=page_size,
         pages=config.kv_tokens // page_size,
-        max_rows=config.max_rows,
+        max_rows=max(config.max_rows, block_size * (block_size + 2)),  # every branch of a whole block fits
         device=config.device,
         dtype=config.dtype,
     )
 
 
-def check_device(config: WorkerConfig) -> None:
-    """`ConfigError` if the device is not there, or cannot compute in the dtype."""
-    if config.dtype == "float16" and config.device == "cpu":
-        raise ConfigError("dtype float16 is not available on the CPU; use float32 or bfloat16")
-    if config.device in ("auto", "cpu"):
-        return
+def available_device(config: WorkerConfig) -> str:
+    """The device that the setting means on this machine; `ConfigError` if it is not there."""
     import torch
 
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=config.device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"{config.role}: device {config.device!r} is not available here: {reason}") from error
+    return config.device
 
 
-def check_weights(directory: Path, shape: ModelConfig) -> None:
-    """`CheckpointError` unless the files hold exactly the weights that the architecture has, in its shapes."""
-    import torch
-
-    from simsd.models.registry import build_model, checkpoint_slices
-
-    # Without memory where that matters; torch's first "meta" tensor costs two seconds of imports where it does not.
-    with torch.device("meta" if shape.parameters > META_FROM_PARAMETERS else "cpu"):
-        wanted = {name: list(view.shape) for name, view in checkpoint_slices(build_model(shape), shape).items()}
-    found: dict[str, list[int]] = {}
-    for path in _weight_files(directory):
-        found |= _header(path)
-    if shape.tie_word_embeddings:
-        found.pop("lm_head.weight", None)
-    for name in found.keys() - wanted.keys():
-        raise CheckpointError(f"{directory}: unexpected weight {name!r}")
-    for name in wanted.keys() - found.keys():
-        raise CheckpointError(f"{directory}: weight {name!r} is missing")
-    for name, size in wanted.items():
-        if found[name] != size:
-            raise CheckpointError(f"{directory}: {name} has shape {found[name]}, the config asks for {size}")
+def dtype_on(config: WorkerConfig, device: str) -> str:
+    """The name of torch's dtype that the setting means on a device; `ConfigError` if that cannot compute in it."""
+    if config.dtype == "auto":
+        return "float32" if device == "cpu" else "bfloat16"
+    if config.dtype == "float16" and device == "cpu":
+        raise ConfigError("dtype float16 is not available on the CPU; use float32 or bfloat16")
+    return config.dtype
 
 
-def _weight_files(directory: Path) -> list[Path]:
-    """The checkpoint's safetensors: the shards of its index, or the one file."""
-    index = directory / "model.safetensors.index.json"
-    names = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
-    for name in sorted(names):
-        if not (directory / name).is_file():
-            raise CheckpointError(f"{directory}: {name} is missing; weights are read from safetensors only")
-    return [directory / name for name in sorted(names)]
+def _both(draft: WorkerConfig | None, target: WorkerConfig) -> list[WorkerConfig]:
+    return [target] if draft is None else [draft, target]
 
 
-def _header(path: Path) -> dict[str, Any]:
-    try:
-        with safe_open(path, framework="np") as shard:
-            return {key: shard.get_slice(key).get_shape() for key in shard.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
-        raise CheckpointError(f"{path}: not a whole safetensors file: {error}") from error
+def _check_files_of(config: WorkerConfig, directory: Path) -> WorkerInfo:
+    info = describe(config, directory)
+    check_weights(directory, layout_of(load_model_config(directory, config.model)))
+    return info
+
+
+def _block_and_mask(config: WorkerConfig, shape: ModelConfig) -> tuple[int, int]:
+    """Block size and mask id: of the settings, else of the files, else of the checkpoint's name, which is said then."""
+    if named := [f"{name} {getattr(shape, name)}" for name in shape.named if getattr(config, name) is None]:
+        _say_once(f"{config.model}: only the checkpoint's name tells {' and '.join(named)}")
+    block_size = shape.block_size if config.block_size is None else config.block_size
+    mask_token_id = shape.mask_token_id if config.mask_token_id is None else config.mask_token_id
+    if block_size is None or mask_token_id is None:
+        raise ConfigError(f"{config.model}: neither arguments, config nor name tell block_size and mask_token_id")
+    if not mask_token_id < shape.vocab_size:
+        raise ConfigError(
+            f"{config.model}: mask_token_id {mask_token_id} is not in the vocabulary of {shape.vocab_size}"
+        )
+    return block_size, mask_token_id
+
+
+def _ends(config: WorkerConfig, shape: ModelConfig, tokenizer: Tokenizer, mask_token_id: int) -> tuple[int, ...]:
+    """The ids that end an answer: those of the files, and the end of a turn even where they forget it."""
+    turns = map(tokenizer.token_id, family_of(shape.architecture).end_of_turn)
+    ends = {*shape.eos_token_ids, *(turn for turn in turns if turn is not None)}
+    if mask_token_id in ends:
+        raise ConfigError(f"{config.model}: mask_token_id {mask_token_id} is an end-of-sequence token, too")
+    return tuple(sorted(ends))
+
+
+@cache
+def _say_once(line: str) -> None:
+    """A description is made more than once before a server is up; a person needs to read it once."""
+    logger.warning(line)

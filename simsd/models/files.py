@@ -8,6 +8,8 @@ from simsd.errors import CheckpointError
 ASSETS = Path(__file__).parents[1] / "assets"
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """What is fetched from a hub: weights as safetensors, settings, tokenizer. Never code, never pickles."""
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How the file begins that Git leaves in the place of a large one whose content was not fetched."""
 
 
 def resolve_model(name: str, role: str) -> Path:
@@ -26,9 +28,40 @@ def resolve_model(name: str, role: str) -> Path:
         return path
     if path.exists():
         raise CheckpointError(f"{role}: {name} is a file; a checkpoint is a directory with config.json and safetensors")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if not _could_be_of_the_hub(name):
         raise CheckpointError(f"{role}: no directory {name}; a hub name would look like JetLM/SDAR-1.7B-Chat")
     return _download(name, role)
+
+
+def resolve_here(name: str, role: str) -> Path | None:
+    """As `resolve_model`, of what this machine has: nothing is fetched, and None where the files are elsewhere.
+
+    A model of the hub counts as here once its settings and its weights are in the cache.
+    """
+    if name == SHIPPED or Path(name).expanduser().exists():
+        return resolve_model(name, role)
+    if not _could_be_of_the_hub(name):
+        return None
+    from huggingface_hub import snapshot_download
+
+    try:
+        directory = Path(snapshot_download(name, allow_patterns=list(FILES), local_files_only=True))
+    except Exception:  # as in `_download`: whatever the client raises, and none of it means that the model is bad
+        return None
+    whole = (directory / "config.json").is_file() and any(directory.glob("*.safetensors"))
+    return directory if whole else None
+
+
+def _could_be_of_the_hub(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+
+
+def check_files(directory: Path) -> None:
+    """`CheckpointError` that names the file if one of the checkpoint's is a Git-LFS pointer, not its content."""
+    for path in sorted(path for pattern in FILES for path in directory.glob(pattern) if path.is_file()):
+        with path.open("rb") as file:
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise CheckpointError(f"{path}: is a Git-LFS pointer, not the file itself; fetch it with git lfs pull")
 
 
 def _download(name: str, role: str) -> Path:

@@ -24,6 +24,11 @@ class SharedLinear(nn.Linear):
         return out if self.reduce is None else self.reduce(out)
 
 
+def empty_embedding(rows: int, size: int) -> nn.Embedding:
+    """An embedding [rows, size] whose weights hold nothing yet; torch's own constructor would draw them."""
+    return nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)
+
+
 class FastNorm:
     """RMS norm in four operations; on a CPU torch's own is a chain of seven."""
 

@@ -1,81 +1,104 @@
-"""SDAR (dense): Qwen3's shape, used for block diffusion. Row i predicts the token at position i (no shift)."""
+"""The family of dense SDAR checkpoints: Qwen3's settings and tensors, used for block diffusion.
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+Row i predicts the token at position i (no shift). The network is in simsd/models/sdar_network.py.
+"""
 
-from simsd.models.config import ModelConfig
-from simsd.models.layers import Attend, Attention, Reduce, RMSNorm, SharedLinear, SwiGLU, rope_table
+import re
+from typing import TYPE_CHECKING, Any
+
+from simsd.models.config import ModelConfig, standard_fields
+from simsd.models.config_file import ConfigFile
+from simsd.models.family import Family, Layout, Piece
+
+if TYPE_CHECKING:
+    from simsd.models.sdar_network import SDARForCausalLM
+
+ARCHITECTURE = "SDARForCausalLM"
+PUBLIC_NAME = re.compile(r"SDAR-[\d.]+B(-A\d+B)?(-[A-Za-z]+)?(-b(?P<block_size>\d+))?")
+"""The last part of a public checkpoint's name: SDAR-1.7B-Chat, SDAR-8B-Chat-b16."""
+PUBLIC_BLOCK_SIZE = 4
+"""The block size of public checkpoints whose name has no suffix."""
+PUBLIC_MASK_TOKEN_ID = 151669
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu",),
+    "hidden_activation": ("silu",),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "qkv_bias": (False,),
+    "use_bias": (False,),
+    "use_qkv_bias": (False,),
+    "lm_head_bias": (False,),
+    "use_qk_norm": (True,),
+    "qk_norm": (True,),
+    "partial_rotary_factor": (1,),
+    "rotary_pct": (1,),
+    "rope_type": ("default",),
+    "rope_base": (),
+    "rotary_base": (),
+    "rotary_emb_base": (),
+    "rope_local_base_freq": (),
+    "rope_factor": (1,),
+    "original_max_position_embeddings": (),
+    "attn_logit_softcapping": (),
+    "final_logit_softcapping": (),
+    "logit_scale": (1,),
+    "quantization_config": (),
+}
+"""Settings that would change the result -> the values that say what this family computes anyway."""
 
 
-class SDARLayer(nn.Module):
-    def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__()
-        eps = config.rms_norm_eps
-        self.input_layernorm = RMSNorm(config.hidden_size, eps)
-        self.self_attn = Attention(
-            layer, config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim, eps
-        )
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps)
-        self.mlp = SwiGLU(config.hidden_size, config.intermediate_size)
-
-    def forward(self, x: Tensor, rope: Tensor, attend: Attend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rope, attend)
-        return x + self.mlp(self.post_attention_layernorm(x))
+def block_size_from_name(name: str) -> int | None:
+    """The block size that a public checkpoint's name tells by its last part (-b8 to -b64, else 4); else None."""
+    match = PUBLIC_NAME.fullmatch(name.rstrip("/").rpartition("/")[2])
+    return int(match["block_size"] or PUBLIC_BLOCK_SIZE) if match else None
 
 
-class SDARTrunk(nn.Module):
-    """Everything below the vocabulary; the checkpoint's `model.` prefix."""
-
-    rope: Tensor
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(SDARLayer(config, i) for i in range(config.num_hidden_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        table = rope_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
-        self.register_buffer("rope", table, persistent=False)
+def read_config(config: ConfigFile, generation: ConfigFile | None, name: str) -> ModelConfig:
+    """The shape; block size and mask token from the public name where the files do not tell them."""
+    fields = standard_fields(config, generation)
+    config.neutral(UNSUPPORTED)
+    config.full_attention(fields["num_hidden_layers"])
+    block_size = block_size_from_name(name)
+    told = {} if block_size is None else {"block_size": block_size, "mask_token_id": PUBLIC_MASK_TOKEN_ID}
+    named = {field: value for field, value in told.items() if fields[field] is None}
+    return ModelConfig(**fields | named, named=tuple(named))
 
 
-class SDARForCausalLM(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.model = SDARTrunk(config)
-        self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
+def layout(config: ModelConfig) -> Layout:
+    """Qwen3's tensors. q, k, v lie in one matrix of the network, and gate and up in another."""
+    hidden, head_dim, intermediate = config.hidden_size, config.head_dim, config.intermediate_size
+    q, kv = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
+    pieces = [_piece("model.embed_tokens", (config.vocab_size, hidden))]
+    for index in range(config.num_hidden_layers):
+        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
+        pieces += [
+            _piece(f"model.layers.{index}.input_layernorm", (hidden,)),
+            _piece(f"{attention}.q_proj", (q, hidden), f"{attention}.qkv_proj", shared=0),
+            _piece(f"{attention}.k_proj", (kv, hidden), f"{attention}.qkv_proj", shared=0),
+            _piece(f"{attention}.v_proj", (kv, hidden), f"{attention}.qkv_proj", shared=0),
+            _piece(f"{attention}.q_norm", (head_dim,)),
+            _piece(f"{attention}.k_norm", (head_dim,)),
+            _piece(f"{attention}.o_proj", (hidden, q), shared=1),
+            _piece(f"model.layers.{index}.post_attention_layernorm", (hidden,)),
+            _piece(f"{mlp}.gate_proj", (intermediate, hidden), f"{mlp}.gate_up_proj", shared=0),
+            _piece(f"{mlp}.up_proj", (intermediate, hidden), f"{mlp}.gate_up_proj", shared=0),
+            _piece(f"{mlp}.down_proj", (hidden, intermediate), shared=1),
+        ]
+    pieces.append(_piece("model.norm", (hidden,)))
+    if config.tie_word_embeddings:
+        return Layout(tuple(pieces), copies={"lm_head.weight": "model.embed_tokens.weight"})
+    return Layout((*pieces, _piece("lm_head", (config.vocab_size, hidden))))
 
-    def forward(self, token_ids: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
-        """Hidden states of the last layer, normalised.
 
-        token_ids [N] int64, position_ids [N] int64 in [0, max_position_embeddings) -> [N, hidden].
-        """
-        assert token_ids.ndim == 1 and token_ids.shape == position_ids.shape
-        x = self.model.embed_tokens(token_ids)
-        rope = self.model.rope[position_ids]
-        for layer in self.model.layers:
-            x = layer(x, rope, attend)
-        return self.model.norm(x)
+def _piece(key: str, shape: tuple[int, ...], parameter: str = "", shared: int | None = None) -> Piece:
+    """The weight of one of the checkpoint's modules; its module in the network has the same name unless told."""
+    return Piece(f"{key}.weight", shape, f"{parameter or key}.weight", shared=shared)
 
-    def prepare(self) -> None:
-        """Make small float32 forwards on a CPU faster; after the weights are there, which must not change then.
 
-        Weights that lie column by column need no transposing on their way into a product: a ninth off a forward of four
-        to twelve rows.
-        """
-        for module in self.modules():
-            if isinstance(module, RMSNorm | Attention):
-                module.prepare()
-            elif isinstance(module, nn.Linear):
-                module.weight = nn.Parameter(module.weight.t().contiguous().t(), requires_grad=False)
+def network(config: ModelConfig) -> "SDARForCausalLM":
+    from simsd.models.sdar_network import SDARForCausalLM  # and torch
 
-    def reduce_over(self, reduce: Reduce) -> None:
-        """This model is one rank's part: sum what the parts give."""
-        for module in self.modules():
-            if isinstance(module, SharedLinear):
-                module.reduce = reduce
+    return SDARForCausalLM(config)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [M, hidden] (only the rows that need a prediction) -> [M, vocab] float32."""
-        head = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(hidden, head).to(torch.float32)
+
+SDAR = Family(read_config, layout, network, end_of_turn=("<|im_end|>",))

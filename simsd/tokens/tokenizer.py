@@ -8,13 +8,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError
 
 from simsd.errors import CheckpointError, RequestError
 
 ROLES = ("system", "user", "assistant")
-END_OF_TURN = "<|im_end|>"
-"""What closes a turn in ChatML templates; ends an answer even where generation_config.json forgets it."""
+TRIAL = {"role": "user", "content": "Hi"}
+"""The message that every chat template must be able to render."""
 
 
 class Tokenizer:
@@ -39,24 +39,42 @@ class Tokenizer:
     def load(cls, directory: Path, mask_token_id: int | None = None) -> "Tokenizer":
         """From a checkpoint directory: tokenizer.json, or vocab.json with merges.txt as Qwen's tokenizer saves them.
 
-        `mask_token_id` None: what config.json says, else the tokenizer's own mask token. `CheckpointError` names what
-        is missing.
+        `mask_token_id` None: the tokenizer's own mask token. `CheckpointError` names the file that is missing, cannot
+        be read, or holds a chat template that is broken.
         """
         # transformers' AutoTokenizer would import torch, and might ask to run code that came with the checkpoint.
-        if (directory / "tokenizer.json").is_file():
+        if (path := directory / "tokenizer.json").is_file():
             from transformers import PreTrainedTokenizerFast as Backend
-        elif (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
+        elif (path := directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
             from transformers.models.qwen2 import Qwen2Tokenizer as Backend
         else:
             raise CheckpointError(f"{directory}: no tokenizer.json, nor vocab.json and merges.txt")
         try:
             backend = Backend.from_pretrained(directory, local_files_only=True)
         except Exception as error:  # the library raises bare Exception on malformed files
-            raise CheckpointError(f"{directory}: the tokenizer cannot be read: {error}") from error
-        config = directory / "config.json"
-        if mask_token_id is None and config.is_file():
-            mask_token_id = json.loads(config.read_text()).get("mask_token_id")
-        return cls(backend, backend.mask_token_id if mask_token_id is None else mask_token_id)
+            raise CheckpointError(f"{path}: the tokenizer cannot be read: {_first_line(error)}") from error
+        try:
+            tokenizer = cls(backend, backend.mask_token_id if mask_token_id is None else mask_token_id)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        tokenizer._try_template(directory)
+        return tokenizer
+
+    def _try_template(self, directory: Path) -> None:
+        """`CheckpointError` unless the template renders the simplest chat, or refuses it in its own words."""
+        path = directory / "chat_template.jinja"
+        if not path.is_file():
+            path = directory / "tokenizer_config.json"
+        if self._hf.chat_template is None:
+            return
+        try:
+            self._render([TRIAL], {})
+        except TemplateSyntaxError as error:
+            raise CheckpointError(f"{path}: the chat template is broken in line {error.lineno}: {error}") from error
+        except TemplateError:
+            pass  # it may want more than one message; what it says of a request's is the request's error
+        except Exception as error:
+            raise CheckpointError(f"{path}: the chat template fails: {_described(error)}") from error
 
     @cached_property
     def _content(self) -> dict[str, Any]:
@@ -78,11 +96,6 @@ class Tokenizer:
         }
         return hashlib.sha256(json.dumps(canonical, ensure_ascii=True).encode()).hexdigest()
 
-    @property
-    def end_of_turn_id(self) -> int | None:
-        """Id of the template's end of turn, if the vocabulary has it."""
-        return self._rust.token_to_id(END_OF_TURN)
-
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Ids of a raw prompt; `RequestError` if it is empty or contains the mask token."""
         if not text:
@@ -95,7 +108,8 @@ class Tokenizer:
         """The chat template's text for `messages`, ready for the assistant's answer unless told otherwise.
 
         `template_kwargs` are variables of the template, as `enable_thinking`. `RequestError` if roles or contents are
-        not usable, or the template refuses them.
+        not usable, the template refuses them by its own `raise_exception`, or fails on the request's variables.
+        `CheckpointError` where it fails by itself.
         """
         _check_messages(messages)
         reserved = sorted(template_kwargs.keys() & (_template_arguments(self._hf.__class__) | {"messages"}))
@@ -105,14 +119,34 @@ class Tokenizer:
         if self._hf.chat_template is None:
             raise RequestError("this model has no chat template; send a prompt instead", "messages")
         try:
-            return self._hf.apply_chat_template(
-                [dict(m) for m in messages],
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                **template_kwargs,
-            )
-        except TemplateError as error:
-            raise RequestError(f"the chat template refuses these messages: {error}", "messages") from error
+            return self._render(messages, {"add_generation_prompt": add_generation_prompt} | template_kwargs)
+        except Exception as error:  # a filter, a test or a method may raise anything
+            raise self._fault(error, messages, template_kwargs) from error
+
+    def _fault(
+        self, error: Exception, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> RequestError | CheckpointError:
+        """Whose fault it is that the template fails: the request's if its own variables make a difference to it."""
+        if type(error) is TemplateError:  # by the template's own raise_exception
+            return RequestError(f"the chat template refuses these messages: {error}", "messages")
+        if variables and _described(error) != self._failure(messages):
+            message = f"chat_template_kwargs: the chat template fails on them: {_described(error)}"
+            return RequestError(message, "chat_template_kwargs")
+        return CheckpointError(f"the model's chat template fails on these messages: {_described(error)}")
+
+    def _failure(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """How the template fails on these messages without any variables of the request."""
+        try:
+            self._render(messages, {})
+        except Exception as error:
+            return _described(error)
+        return None
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
+        text: str = self._hf.apply_chat_template(
+            [dict(m) for m in messages], **{"tokenize": False, "add_generation_prompt": True, **options}
+        )
+        return text
 
     def encode_messages(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> list[int]:
         """Ids of a chat; options and errors as of `render`, and an error if it contains the mask token."""
@@ -133,6 +167,10 @@ class Tokenizer:
         """Text of `ids`, spaces as they are; bytes that are no UTF-8 become U+FFFD."""
         return self._rust.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
+    def token_id(self, name: str) -> int | None:
+        """The id of a token as the vocabulary writes it; None if it has none."""
+        return self._rust.token_to_id(name)
+
     def token_name(self, token_id: int) -> str | None:
         """An id as the vocabulary writes it, special tokens too; None for ids without a token."""
         return self._rust.id_to_token(token_id)
@@ -151,6 +189,14 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise RequestError(f"{param} is not valid Unicode: {error.reason}", param) from error
         return self.check_ids(self._rust.encode(text, add_special_tokens=add_special_tokens).ids, param)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:

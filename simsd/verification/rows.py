@@ -1,4 +1,4 @@
-"""What a forward is asked: rows over a cached prefix, and the one rule of who sees whom.
+"""What a forward is asked: rows over a cached prefix. Who sees whom follows from their facts (`visibility`).
 
 A row carries its token and position and four facts: the *block* it belongs to, its *branch*, its *kind* (a data row
 gives context, a mask row is where the model predicts, a solo row is a mask row that no other row sees) and its step
@@ -11,20 +11,12 @@ gives context, a mask row is where the model predicts, a solo row is a mask row 
 * causal: data rows at a tau of their own from left to right, and solo rows that predict at the drafted ones.
 """
 
-import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
 
 DATA, MASK, SOLO = 0, 1, 2
 TRUNK = -1
 NEVER = 2**30
-
-CACHED_ROWS = 128
-"""A mask of more rows is not kept."""
-
-Facts = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -60,11 +52,11 @@ class Rows:
         self._trunk(tokens, start, block_size)
         self.kept = len(self)
 
-    def assume(self, block: list[int], start: int) -> None:
+    def assume(self, block: Sequence[int], start: int) -> None:
         """A whole block at position `start` that is seen like a committed one, but not kept."""
         self._trunk(block, start, len(block))
 
-    def _trunk(self, tokens: list[int], start: int, block_size: int) -> None:
+    def _trunk(self, tokens: Sequence[int], start: int, block_size: int) -> None:
         count, positions = len(tokens), range(start, start + len(tokens))
         self.token += tokens
         self.position += positions
@@ -73,7 +65,7 @@ class Rows:
         self.kind += [DATA] * count
         self.tau += [0] * count
 
-    def denoise(self, block: list[int], start: int, mask_token_id: int, branch: int = 0) -> None:
+    def denoise(self, block: Sequence[int], start: int, mask_token_id: int, branch: int = 0) -> None:
         """A copy of the open block at position `start`: every row sees every other; open rows want logits."""
         count, first = len(block), len(self)
         self.wants += [first + offset for offset, token in enumerate(block) if token == mask_token_id]
@@ -86,7 +78,7 @@ class Rows:
 
     def paired(
         self,
-        block: list[int],
+        block: Sequence[int],
         start: int,
         mask_token_id: int,
         offsets: list[int],
@@ -112,7 +104,9 @@ class Rows:
                 position = start + offset if aligned else start + offset + size
                 self._add(mask_token_id, position, index, 0, MASK, tau.get(offset, NEVER))
 
-    def causal(self, block: list[int], start: int, mask_token_id: int, offsets: list[int], tokens: list[int]) -> None:
+    def causal(
+        self, block: Sequence[int], start: int, mask_token_id: int, offsets: list[int], tokens: list[int]
+    ) -> None:
         """S2D2's verification: the block read from left to right, candidates `tokens` at ascending `offsets` in it."""
         index, filled = start // len(block), list(block)
         for offset, token in zip(offsets, tokens, strict=True):
@@ -122,33 +116,3 @@ class Rows:
         for offset in offsets:
             self.wants.append(len(self))
             self._add(mask_token_id, start + offset, index, 0, SOLO, offset)
-
-    def hidden(self) -> NDArray[np.bool_]:
-        """[R, R]: who does not see whom. Most are like one of a few that came before, but for the block they are in."""
-        first = self.block[0]
-        block = tuple(index - first for index in self.block)
-        find = _hidden if len(block) <= CACHED_ROWS else _hidden.__wrapped__
-        return find(block, tuple(self.branch), tuple(self.kind), tuple(self.tau))
-
-
-@functools.lru_cache(1024)
-def _hidden(*facts: tuple[int, ...]) -> NDArray[np.bool_]:
-    return ~visibility(*map(np.array, facts))
-
-
-def visibility(block: Facts, branch: Facts, kind: Facts, tau: Facts) -> NDArray[np.bool_]:
-    """Who sees whom among rows. All four facts [..., R] -> [..., R, R], entry (i, j): row i sees row j.
-
-    Within a block and branch, the paper's four rules: D->D tau_j <= tau_i, D->M tau_j > tau_i, M->D tau_j < tau_i,
-    M->M tau_j >= tau_i; that is, earlier data and later masks, and at equal tau one's own kind. A solo row sees earlier
-    data and itself. Across blocks, a row sees the committed rows of earlier blocks.
-    """
-    assert block.shape == branch.shape == kind.shape == tau.shape
-    row_block, column_block = block[..., :, None], block[..., None, :]
-    row_tau, column_tau = tau[..., :, None], tau[..., None, :]
-    column_kind, column_branch = kind[..., None, :], branch[..., None, :]
-    in_time = np.where(column_kind == DATA, column_tau < row_tau, (column_tau > row_tau) & (column_kind == MASK))
-    in_time |= (column_tau == row_tau) & (column_kind == kind[..., :, None])
-    together = (row_block == column_block) & (branch[..., :, None] == column_branch)
-    seen: NDArray[np.bool_] = (together & in_time) | ((column_branch == TRUNK) & (column_block < row_block))
-    return seen

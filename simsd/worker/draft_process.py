@@ -12,9 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from simsd.config import WorkerConfig
-from simsd.decoding.draft import Ahead
 from simsd.errors import WorkerLostError
-from simsd.messages.round import Proposals, Work
+from simsd.messages.round import Ahead, Proposals, Work
 from simsd.messages.worker import WorkerInfo
 from simsd.worker.worker import Worker
 

@@ -18,9 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from simsd.config import WorkerConfig
-from simsd.decoding.draft import Ahead
 from simsd.errors import InternalError
-from simsd.messages.round import Proposals, Verdicts, Work
+from simsd.messages.round import Ahead, Proposals, Verdicts, Work
 from simsd.messages.worker import PageUse
 from simsd.worker.ports import free_port
 from simsd.worker.worker import Worker

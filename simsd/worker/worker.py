@@ -1,5 +1,5 @@
-"""A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; the
-loop decides, but for what follows from a round in one way only (`simsd/block/successor.py`).
+"""A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; the loop decides,
+except for what follows from a round in one way only (`simsd.block.successor`).
 
 draft:  propose(batch)            -> candidates and their step order
         propose_ahead(batch)      -> candidates for the block after, should what was proposed stand
@@ -8,55 +8,38 @@ target: verify(batch, proposals)  -> what stands (forward and accept, so only ve
 both:   release(ids)
 """
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from simsd.block.successor import next_work
+from simsd.block.successor import next_work, tokens_to_draft
 from simsd.config import WorkerConfig
-from simsd.decoding.draft import Ahead, DraftCost, DraftState, Foreseen, draft_step
-from simsd.decoding.tasks import Task
-from simsd.decoding.verdicts import judge
-from simsd.errors import ConfigError
-from simsd.forward.pages import PagePool, kv_tensors
+from simsd.decoding.draft import Drafting, draft_step
+from simsd.decoding.verdicts import judge, look_at
+from simsd.forward.pages import PagePool, SequenceKV, kv_tensors
 from simsd.forward.runner import make_runner
-from simsd.messages.round import Proposal, Proposals, Verdict, Verdicts, Work
-from simsd.messages.worker import PageUse, WorkerInfo
+from simsd.messages.round import Ahead, DraftCost, DraftedAhead, Proposal, Proposals, Verdict, Verdicts, Work
+from simsd.messages.worker import PageUse
+from simsd.models.description import available_device, describe, dtype_on
 from simsd.models.files import resolve_model
-from simsd.models.registry import load_model, weights_hash
-from simsd.models.sdar import SDARForCausalLM
-from simsd.tokens.tokenizer import Tokenizer
+from simsd.models.loading import load_model, weights_hash
+from simsd.models.model import BlockDiffusionModel
+from simsd.verification.rows import Rows
+from simsd.verification.schemes import Limits, Want
 
 if TYPE_CHECKING:
     from simsd.worker.tensor_parallel import Ranks
 
 
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {name!r} is not available here: {str(error).splitlines()[0]}") from error
-    return name
-
-
-def _dtype(name: str, device: str) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device == "cpu" else torch.bfloat16
-    if name == "float16" and device == "cpu":
-        raise ConfigError("dtype float16 is not available on the CPU; use float32 or bfloat16")
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
-
-
-Load = Callable[[Path, str, torch.dtype], SDARForCausalLM]
-"""From a checkpoint's directory, its name and a dtype to a model."""
+Load = Callable[[Path, str, torch.dtype, str], BlockDiffusionModel]
+"""From a checkpoint's directory, its name, a dtype and a device to a model."""
 
 
 class Worker:
@@ -71,64 +54,39 @@ class Worker:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.aligned = aligned
-        self.device = _device(config.device)
-        dtype = _dtype(config.dtype, self.device)
         path = resolve_model(config.model, config.role)
+        info = describe(config, path)
+        self.device = available_device(config)
+        dtype: torch.dtype = getattr(torch, dtype_on(config, self.device))
         if ranks is None:
-            self.model = load(path, config.model, dtype).to(self.device)
+            self.model = load(path, config.model, dtype, self.device)
         else:
-            self.model = load_model(path, config.model, dtype, ranks.rank, ranks.size).to(self.device)
+            self.model = load_model(path, config.model, dtype, self.device, ranks.rank, ranks.size)
             self.model.reduce_over(ranks.sum)
+        self.info = dataclasses.replace(
+            info,
+            weights_hash=weights_hash(self.model),
+            device=self.device,
+            dtype=str(dtype).removeprefix("torch."),
+        )
         if self.device == "cpu" and dtype == torch.float32 and config.runner != "compile":
             self.model.prepare()
         shape = self.model.config
-        tokenizer = Tokenizer.load(path, config.mask_token_id)
-        end_of_turn = tokenizer.end_of_turn_id
-        eos = set(shape.eos_token_ids) | ({end_of_turn} if end_of_turn is not None else set())
-        block_size, mask_token_id = config.block_size or shape.block_size, config.mask_token_id
-        mask_token_id = shape.mask_token_id if mask_token_id is None else mask_token_id
-        if block_size is None or mask_token_id is None:
-            raise ConfigError(f"{config.model}: neither arguments, config nor name tell block_size and mask_token_id")
-        if not mask_token_id < shape.vocab_size:
-            raise ConfigError(f"mask_token_id {mask_token_id} is not in the vocabulary of {shape.vocab_size}")
-        page_size = config.page_size or -(-16 // block_size) * block_size
-        if page_size % block_size:
-            raise ConfigError(f"page_size {page_size} is not a whole number of blocks of {block_size}")
-        max_model_len = min(config.max_model_len or shape.max_position_embeddings, shape.max_position_embeddings)
-        pages = config.kv_tokens // page_size
-        max_rows = max(config.max_rows, block_size * (block_size + 2))  # every branch of a whole block fits
-        self.pool = PagePool(pages, page_size, config.prefix_cache)
+        self.pool = PagePool(info.pages, info.page_size, config.prefix_cache)
         self.kv = kv_tensors(
             shape.num_hidden_layers,
-            pages,
-            page_size,
-            max_rows,
+            info.pages,
+            info.page_size,
+            info.max_rows,
             shape.num_key_value_heads,
             shape.head_dim,
             dtype,
             self.device,
         )
-        self.runner = make_runner(config.runner, self.model, self.kv, pages * page_size)
-        self.info = WorkerInfo(
-            role=config.role,
-            model=config.model,
-            weights_hash=weights_hash(self.model),
-            architecture=shape.architecture,
-            vocab_size=shape.vocab_size,
-            tokenizer_hash=tokenizer.content_hash,
-            mask_token_id=mask_token_id,
-            block_size=block_size,
-            eos_token_ids=tuple(sorted(eos)),
-            max_model_len=max_model_len // block_size * block_size,
-            page_size=page_size,
-            pages=pages,
-            max_rows=max_rows,
-            device=self.device,
-            dtype=str(dtype).removeprefix("torch."),
-        )
+        self.runner = make_runner(config.runner, self.model, self.kv, info.pages * info.page_size)
         self._lock = threading.Lock()
         self._proposed: dict[str, Proposal] = {}
-        self._foreseen: dict[str, Foreseen] = {}
+        self._ahead: dict[str, DraftedAhead] = {}
         self._cost_ahead = DraftCost()
         self._last: list[tuple[Work, Verdict]] = []
 
@@ -137,28 +95,27 @@ class Worker:
         """Draft for each sequence that is caught up; what is owed is committed in the first forward."""
         began = time.perf_counter()
         with self._lock:
-            ready: dict[str, Proposal] = {}
-            for work in batch:
-                foreseen = self._foreseen.pop(work.seq_id, None)
-                if foreseen and foreseen.serves(work):
-                    ready[work.seq_id] = foreseen.proposal
+            ready = self._take_ahead(batch)
             tasks = self._sync([work for work in batch if work.seq_id not in ready])
-            states = {
-                task.work.seq_id: DraftState(task.work.params, list(task.work.block), task.work.gamma)
+            drafts = {
+                task.work.seq_id: Drafting(task.work, task.work.block, task.work.gamma)
                 for task in tasks
-                if task.ready and task.work.gamma
+                if task.ready and task.work.block is not None and task.work.gamma
             }
-            cost = self._draft(tasks, states)
-            self._proposed = ready | {seq_id: state.proposal() for seq_id, state in states.items()}
-            ahead_cost, self._cost_ahead = self._cost_ahead, DraftCost()
+            cost = self._draft(tasks, drafts)
+            self._proposed = ready | {seq_id: draft.proposal() for seq_id, draft in drafts.items()}
+            ahead_s = self._cost_ahead.elapsed_s
+            cost.elapsed_s = time.perf_counter() - began
+            cost += self._cost_ahead
+            self._cost_ahead = DraftCost()
             return Proposals(
                 items=self._proposed,
                 cached={work.seq_id: self._cached(work.seq_id) for work in batch},
-                took_part=dict(cost.took_part + ahead_cost.took_part),
-                forwards=cost.forwards + ahead_cost.forwards,
-                rows=cost.rows + ahead_cost.rows,
-                elapsed_s=time.perf_counter() - began + ahead_cost.elapsed_s,
-                ahead_s=ahead_cost.elapsed_s,
+                took_part=dict(cost.took_part),
+                forwards=cost.forwards,
+                rows=cost.rows,
+                elapsed_s=cost.elapsed_s,
+                ahead_s=ahead_s,
             )
 
     @torch.inference_mode()
@@ -173,52 +130,62 @@ class Worker:
         with self._lock:
             # A sequence may be finished and gone by now: none is opened here.
             tasks = self._sync([work for work in batch if work.seq_id in self.pool.sequences])
-            states = {}
-            for task in tasks:
-                proposal = self._proposed.get(task.work.seq_id)
-                if task.ready and proposal is not None and self._goes_on(task, proposal):
-                    task.assume(proposal)
-                    states[task.work.seq_id] = DraftState(task.work.params, list(task.work.block), task.work.gamma)
-            cost = self._draft(tasks, states)
-            for task in tasks:
-                if state := states.get(task.work.seq_id):
-                    self._foreseen[task.work.seq_id] = Foreseen(task.work, task.assumed, state.proposal())
+            drafts = {task.work.seq_id: draft for task in tasks if (draft := self._behind(task)) is not None}
+            cost = self._draft(tasks, drafts)
             cost.elapsed_s = time.perf_counter() - began
             self._cost_ahead += cost
-            items = {seq_id: self._foreseen[seq_id] for seq_id in states}
-            return Ahead(items, {seq_id: self._cached(seq_id) for seq_id in states}, cost)
+            items = {
+                seq_id: DraftedAhead(draft.work, list(draft.assumed), draft.proposal())
+                for seq_id, draft in drafts.items()
+            }
+            self._ahead |= items
+            return Ahead(items, {seq_id: self._cached(seq_id) for seq_id in drafts}, cost)
 
     def take_ahead(self, batch: list[Work]) -> None:
         """What was drafted ahead for these is what they have been proposed now, its cost told."""
         with self._lock:
-            self._proposed = {}
-            for work in batch:
-                foreseen = self._foreseen.pop(work.seq_id, None)
-                if foreseen and foreseen.serves(work):
-                    self._proposed[work.seq_id] = foreseen.proposal
+            self._proposed = self._take_ahead(batch)
             self._cost_ahead = DraftCost()
 
-    def _goes_on(self, task: Task, proposal: Proposal) -> bool:
-        """Whether another block follows if `proposal` stands."""
-        ends = not task.work.params.ignore_eos and any(token in self.info.eos_token_ids for token in proposal.tokens)
-        return not ends and task.start + 2 * self.info.block_size <= task.work.total_tokens
+    def _take_ahead(self, batch: list[Work]) -> dict[str, Proposal]:
+        """What was drafted ahead for just these works; it is forgotten."""
+        drafted = [(work, self._ahead.pop(work.seq_id, None)) for work in batch]
+        return {work.seq_id: ahead.proposal for work, ahead in drafted if ahead and ahead.serves(work)}
 
-    def _draft(self, tasks: list[Task], states: dict[str, DraftState]) -> DraftCost:
-        """All draft steps of `states`; commit rows of `tasks` go with the first."""
+    def _behind(self, task: "Task") -> Drafting | None:
+        """To draft the block behind what was proposed last; None if nothing was, or the answer ends there."""
+        work, proposal = task.work, self._proposed.get(task.work.seq_id)
+        if not task.ready or work.block is None or proposal is None:
+            return None
+        filled = work.block
+        for drafted in proposal.blocks:
+            if not work.params.ignore_eos and any(token in self.info.eos_token_ids for token in drafted.tokens):
+                return None
+            filled = filled.reveal(drafted.entries(), 0)
+        block = filled.following()
+        if block.start + block.size > work.total_tokens:
+            return None
+        work = dataclasses.replace(work, block=block, gamma=tokens_to_draft(work.params, block))
+        return Drafting(work, block, work.gamma, assumed=filled.tokens)
+
+    def _draft(self, tasks: list["Task"], drafts: dict[str, Drafting]) -> DraftCost:
+        """All draft steps of `drafts`; commit rows of `tasks` go with the first."""
         cost = DraftCost()
         for step in range(self.info.block_size + 1):
+            wants: list[Want] = []
             for task in tasks:
-                state = states.get(task.work.seq_id)
-                if state and state.owed(step):
-                    task.denoise(state.block)
+                draft = drafts.get(task.work.seq_id)
+                if draft and draft.owed(step):
+                    draft.lay(task.rows, wants)
             tasks = [task for task in tasks if len(task.rows)]
             if not tasks:
                 break
             logits, ran = self._forward(tasks)
-            draft_step(tasks, states, logits, step)
+            stepping = [drafts[task.work.seq_id] for task in tasks if task.work.seq_id in drafts]
+            draft_step(stepping, wants, logits, step, self.info)
             cost.took_part.update(task.work.seq_id for task in tasks)
             cost.forwards, cost.rows = cost.forwards + ran, cost.rows + sum(len(task.rows) for task in tasks)
-            tasks = [task.again() for task in tasks]
+            tasks = [Task(task.work, task.kv, Rows(), []) for task in tasks]
         return cost
 
     @torch.inference_mode()
@@ -251,36 +218,29 @@ class Worker:
     def _verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         began = time.perf_counter()
         self._last = []  # also if this fails
+        wants: list[Want] = []
         tasks = self._sync(batch)
-        for task in tasks:
-            proposal = task.work.proposal
-            if proposals:
-                proposal = proposals.items.get(task.work.seq_id, proposal)
-            if not task.ready:
-                continue
-            if task.work.forced:
-                task.force()
-            elif proposal is not None:
-                task.speculate(proposal, self.info.max_rows, self.aligned)
-            elif not task.work.gamma:
-                task.denoise(task.work.block)
-            # else the draft is not caught up: the sequence waits, so that its answer does not depend on timing
+        asked = [(task.work, task.rows) for task in tasks if task.ready]
+        looks = look_at(asked, proposals.items if proposals else {}, Limits(self.info.max_rows, self.aligned), wants)
         tasks = [task for task in tasks if len(task.rows)]
         logits, forwards = self._forward(tasks) if tasks else (torch.empty(0), 0)
-        judged = judge(tasks, logits)
+        judged = judge(looks, wants, logits, self.info)
+        ran = {task.work.seq_id for task in tasks}
+        verdicts = {}
         for work in batch:
-            verdict = judged.setdefault(work.seq_id, Verdict(0))
-            held = self.pool.sequences.get(work.seq_id)
-            verdict.cached = len(held.tokens) if held else 0
-            verdict.prefix_hit = held.prefix_hit if held else 0
-            if proposals:
-                verdict.draft_cached = proposals.cached.get(work.seq_id)
-                verdict.draft_forwards = proposals.took_part.get(work.seq_id, 0)
-        for task in tasks:
-            judged[task.work.seq_id].target_forwards = 1
-        self._last = [(work, judged[work.seq_id]) for work in batch]
+            held, decided = self.pool.sequences.get(work.seq_id), judged.get(work.seq_id)
+            verdicts[work.seq_id] = Verdict(
+                cached=len(held.tokens) if held else 0,
+                blocks=[decided.block] if decided else [],
+                prefix_hit=held.prefix_hit if held else 0,
+                draft_cached=proposals.cached.get(work.seq_id) if proposals else None,
+                proposal=decided.proposal if decided else None,
+                target_forwards=int(work.seq_id in ran),
+                draft_forwards=proposals.took_part.get(work.seq_id, 0) if proposals else 0,
+            )
+        self._last = [(work, verdicts[work.seq_id]) for work in batch]
         return Verdicts(
-            items=judged,
+            items=verdicts,
             target_forwards=forwards,
             target_rows=sum(len(task.rows) for task in tasks),
             target_s=time.perf_counter() - began,
@@ -295,7 +255,7 @@ class Worker:
         with self._lock:
             for seq_id in seq_ids:
                 self.pool.release(seq_id)
-                self._foreseen.pop(seq_id, None)
+                self._ahead.pop(seq_id, None)
                 self._proposed.pop(seq_id, None)
 
     def release_all(self) -> None:
@@ -313,51 +273,35 @@ class Worker:
         held = self.pool.sequences.get(seq_id)
         return len(held.tokens) if held else 0
 
-    def _sync(self, batch: list[Work]) -> list[Task]:
-        """Tasks with their commit rows. A sequence whose cached length is not what the loop thinks gets none."""
-        tasks = []
+    def _sync(self, batch: list[Work]) -> list["Task"]:
+        """Tasks with their commit rows: of the blocks that the worker lacks, the one before the open block, or as many
+        as the limit allows. A sequence whose cached length is not what the loop thinks gets no task.
+        """
+        tasks, block_size = [], self.info.block_size
         for work in batch:
             kv = self.pool.sequences.get(work.seq_id)
             if kv is None and work.start == 0:
                 kv = self.pool.open(work.seq_id, work.total_tokens, work.commit)
-            end = work.start + len(work.commit)
-            if kv is not None and work.start <= len(kv.tokens) <= end:
-                task = Task(work, kv, end, self.info.mask_token_id)
-                task.commit(work.commit_limit, self.info.block_size)
-                tasks.append(task)
+            if kv is None or not work.start <= len(kv.tokens) <= work.start + len(work.commit):
+                continue
+            owed = work.commit[len(kv.tokens) - work.start :]
+            ready = work.block is not None and len(owed) <= block_size
+            commits = owed if ready else owed[: work.commit_limit // block_size * block_size]
+            task = Task(work, kv, Rows(), commits, ready)
+            task.rows.commit(commits, len(kv.tokens), block_size)
+            tasks.append(task)
         return tasks
 
-    def _forward(self, tasks: list[Task]) -> tuple[Tensor, int]:
+    def _forward(self, tasks: list["Task"]) -> tuple[Tensor, int]:
         """Run the tasks' rows and keep the committed KV. -> (logits [M, V] of all wanted rows in order, forwards)."""
-        logits = []
-        parts = self._parts(tasks)
+        logits, parts = [], self._parts(tasks)
         for part in parts:
             logits.append(self.runner.run([(task.kv, task.rows) for task in part]))
             for task in part:
                 self.pool.advance(task.kv, task.commits)
-        out = torch.cat(logits) if len(logits) > 1 else logits[0]
-        out[:, self.info.mask_token_id] = float("-inf")
-        self._adjust(out, tasks)
-        return out, len(parts)
+        return torch.cat(logits) if len(logits) > 1 else logits[0], len(parts)
 
-    def _adjust(self, logits: Tensor, tasks: list[Task]) -> None:
-        """What requests ask of the logits themselves, in place: biases, and no EOS before `min_tokens`."""
-        first = 0
-        for task in tasks:
-            params, last = task.work.params, first + len(task.wanted)
-            if params.logit_bias:
-                ids, biases = zip(*params.logit_bias, strict=True)
-                logits[first:last, list(ids)] += torch.tensor(biases, dtype=logits.dtype, device=logits.device)
-            if params.min_tokens:
-                allowed_from = task.work.prompt_tokens + params.min_tokens
-                early = [first + i for i, (_, position, _) in enumerate(task.wanted) if position < allowed_from]
-                logits[self._ids(early).unsqueeze(1), self._ids(list(self.info.eos_token_ids))] = float("-inf")
-            first = last
-
-    def _ids(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
-
-    def _parts(self, tasks: list[Task]) -> list[list[Task]]:
+    def _parts(self, tasks: list["Task"]) -> list[list["Task"]]:
         """`tasks` in as few forwards as `max_rows` allows; normally one."""
         parts: list[list[Task]] = [[]]
         total = 0
@@ -368,3 +312,17 @@ class Worker:
             parts[-1].append(task)
             total += len(task.rows)
         return parts
+
+
+@dataclass(slots=True)
+class Task:
+    """One sequence's part of a forward; `ready` says that its open block can come with it.
+
+    rows: those of the tokens to commit come first.
+    """
+
+    work: Work
+    kv: SequenceKV
+    rows: Rows
+    commits: list[int]
+    ready: bool = True

@@ -28,9 +28,10 @@ from ray import serve
 from deployments.local import APP_NAME
 from deployments.serve_config import BUILDER, ServeConfig, deploy_config, parse_serve_config
 from simsd.worker.ports import free_port
-from simsd_bench.cluster.cluster import Nodes, processes, several_nodes
+from simsd_bench.cluster.components import Nodes, several_nodes
 from simsd_bench.cluster.load import Case, Ended, ask, bodies, excused, with_answers
 from simsd_bench.cluster.soak import GRACE_S, note
+from simsd_bench.processes import processes
 
 PAIR = ("Coordinator", "TargetServer", "DraftServer")
 REPLACED = ("ingress replica", "coordinator replica")

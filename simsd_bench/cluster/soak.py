@@ -22,18 +22,17 @@ import httpx
 
 from deployments.args import ServeArgs
 from simsd.worker.ports import free_port
-from simsd_bench.cluster.cluster import (
+from simsd_bench.cluster.components import (
     Component,
-    Process,
     Stored,
     engines,
     kill,
     live_actors,
     objects,
     objects_down_to,
-    processes,
 )
 from simsd_bench.cluster.load import LEAVE_S, Case, Ended, Load, ask, bodies, excused, with_answers
+from simsd_bench.processes import Process, processes
 
 COMPONENTS: tuple[Component, ...] = ("draft", "target", "coordinator", "ingress")
 SAMPLE_S = 10.0

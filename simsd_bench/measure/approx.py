@@ -18,8 +18,9 @@ from torch import Tensor
 from simsd.eval.datasets import Item
 from simsd.in_process import LocalClient
 from simsd.loop.loop import Loop
-from simsd.models.sdar import SDARForCausalLM
-from simsd.verification.rows import Rows, visibility
+from simsd.models.model import BlockDiffusionModel
+from simsd.verification.rows import Rows
+from simsd.verification.visibility import visibility
 from simsd.worker.worker import Worker
 from simsd_bench.measure.decode import Tick
 from simsd_bench.measure.pair import PairSpec
@@ -44,9 +45,9 @@ class Step:
     accepts: bool
 
 
-def dense_logits(model: SDARForCausalLM, rows: Rows) -> Tensor:
+def dense_logits(model: BlockDiffusionModel, rows: Rows) -> Tensor:
     """Logits [wanted rows, V] of all rows in one plain forward without a cache."""
-    device = model.lm_head.weight.device if model.lm_head is not None else model.model.embed_tokens.weight.device
+    device = model.head.device
     seen = torch.from_numpy(visibility(*np.array([rows.block, rows.branch, rows.kind, rows.tau]))).to(device)
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

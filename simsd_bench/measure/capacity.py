@@ -17,8 +17,8 @@ from simsd.messages.round import Verdicts
 from simsd.planning.capacity import Fitted, Load, Pair, Speculation
 from simsd_bench.measure.pair import PairSpec
 from simsd_bench.measure.prompts import family_items
-from simsd_bench.measure.serve import over_http, requests_for, sweep
 from simsd_bench.measure.server import serving
+from simsd_bench.measure.sweep import over_http, requests_for, sweep
 
 FAMILIES = 4
 BATCHES = (1, 2, 4, 8)

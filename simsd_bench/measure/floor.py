@@ -14,7 +14,7 @@ from simsd.eval.datasets import Item
 from simsd.forward.runner import CompiledRunner
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.model import BlockDiffusionModel
 from simsd_bench.measure.methods import Protocol, methods
 from simsd_bench.measure.pair import PairSpec
 from simsd_bench.measure.ratios import ratio
@@ -27,7 +27,7 @@ class Products:
     """Every linear layer, and the head for the rows that want logits, on inputs that lie ready.
 
     On a CPU by oneDNN with packed weights where the runner compiles, else by F.linear with the weights laid out as
-    `SDARForCausalLM.prepare` does it, also of a model that is not prepared.
+    `BlockDiffusionModel.prepare` does it, also of a model that is not prepared.
     """
 
     def __init__(self) -> None:
@@ -55,10 +55,7 @@ class Products:
     def _of(self, forward: Forward) -> list[tuple[Tensor, Tensor]]:
         model = forward.worker.model
         if id(model) not in self.weights:
-            weights = [
-                *layers(model),
-                model.model.embed_tokens.weight if model.lm_head is None else model.lm_head.weight,
-            ]
+            weights = [*layers(model), model.head]
             if isinstance(forward.worker.runner, CompiledRunner):
                 weights = [torch.ops.mkldnn._reorder_linear_weight(w.detach().contiguous(), None) for w in weights]
             elif not weights[0].is_cuda:
@@ -82,9 +79,9 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight)
 
 
-def layers(model: SDARForCausalLM) -> list[Tensor]:
+def layers(model: BlockDiffusionModel) -> list[Tensor]:
     """The weights [out, in] of all linear layers but the head."""
-    return [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m is not model.lm_head]
+    return [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight is not model.head]
 
 
 class _Line:

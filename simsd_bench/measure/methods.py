@@ -1,7 +1,6 @@
 """The methods that are measured against each other, by name."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from simsd.errors import ConfigError
 from simsd.messages.request import DecodeParams
@@ -44,7 +43,7 @@ def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:
     vanilla, simsd = replace(base, method="vanilla"), replace(base, method="simsd", draft_steps=1)
     exact = replace(base, method="exact", draft_steps=1)
     s2d2 = replace(base, method="s2d2", remasking="dynamic", threshold=0.85)
-    named = {
+    return {
         "vanilla-static": vanilla,
         "vanilla-dynamic": replace(vanilla, remasking="dynamic", threshold=0.9),
         "vanilla-sequential": replace(vanilla, remasking="sequential"),
@@ -61,21 +60,8 @@ def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:
         "s2d2-score-entropy": replace(s2d2, routing="score", routing_score="entropy"),
         "s2d2-hysteresis": replace(s2d2, routing="hysteresis"),
         "s2d2-ucb": replace(s2d2, routing="ucb"),
+        "simsd-adaptive": replace(base, method="simsd", adaptive=True),
     }
-    if not can_adapt():
-        return named
-    fixed = {name: adapting(params, False) for name, params in named.items()}
-    return fixed | {"simsd-adaptive": adapting(replace(base, method="simsd"), True)}
-
-
-def can_adapt() -> bool:
-    """Whether drafting can adapt by itself (`DecodeParams.adaptive`)."""
-    return "adaptive" in {field.name for field in fields(DecodeParams)}
-
-
-def adapting(params: DecodeParams, adaptive: bool) -> DecodeParams:
-    changes: dict[str, Any] = {"adaptive": adaptive}
-    return replace(params, **changes)
 
 
 METHODS = tuple(methods(4, Protocol()))

@@ -6,15 +6,13 @@ given fraction of its tokens stands. Asking the target for that path is not part
 """
 
 import dataclasses
-import json
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 
@@ -24,48 +22,16 @@ from simsd.in_process import LocalClient
 from simsd.loop.loop import Loop
 from simsd.messages.round import Proposal, Proposals, Work
 from simsd.messages.worker import Role
-from simsd.models.config import load_model_config
+from simsd.models.checkpoint import load_model_config
 from simsd.models.files import ASSETS, resolve_model
-from simsd.models.layers import rope_table
-from simsd.models.registry import build_model, load_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.loading import empty_model, load_model
+from simsd.models.model import BlockDiffusionModel
+from simsd.planning.shapes import SHAPES, write_config
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.draft_process import DraftProcess
 from simsd.worker.worker import Load, Worker
 
-MASK_TOKEN_ID = 3
-"""The shipped tokenizer's, which pairs without weights borrow."""
 INITIAL_STD = 0.02
-
-
-def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, tied: bool) -> dict[str, Any]:
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "tie_word_embeddings": tied,
-        "head_dim": 128,
-        "vocab_size": 151936,
-    }
-
-
-SHAPES = {
-    "sdar-1.7b": _shape(28, 2048, 6144, 16, 8, tied=True),
-    "sdar-4b": _shape(36, 2560, 9728, 32, 8, tied=True),
-    "sdar-8b": _shape(36, 4096, 12288, 32, 8, tied=False),
-    "tiny": _shape(2, 32, 48, 2, 1, tied=False) | {"head_dim": 16, "vocab_size": 1024},
-}
-"""Shapes that can be had without a checkpoint (paper.md, SDAR checkpoints); `tiny` is for trying the commands."""
-COMMON = {
-    "architectures": ["SDARForCausalLM"],
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "mask_token_id": MASK_TOKEN_ID,
-    "eos_token_id": [2],
-}
 
 
 @dataclass(frozen=True)
@@ -142,9 +108,9 @@ class PairSpec:
                 for role, shape in zip(("draft", "target"), self.random_weights, strict=True):
                     model = str(_write_shape(Path(directory) / role, shape))
                     settings[role] = settings[role].model_copy(update={"model": model})
-                load = partial(_random_model, device=self._device)
+                load = _random_model
             target = Worker(settings["target"], aligned, load)
-            tokenizer = Tokenizer.load(resolve_model(settings["target"].model, "target"))
+            tokenizer = Tokenizer.load(resolve_model(settings["target"].model, "target"), target.info.mask_token_id)
             loop_config = LoopConfig(max_running=batch)
             if self.overlap:
                 return Loop(LocalClient(target), DraftProcess(settings["draft"]), tokenizer, loop_config)
@@ -155,39 +121,29 @@ class PairSpec:
                 draft_client = SyntheticDraft(draft, oracle, self.acceptance)
             return Loop(LocalClient(target), draft_client, tokenizer, loop_config)
 
-    @property
-    def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
 
 def _write_shape(directory: Path, shape: str) -> Path:
     """A checkpoint's directory without weights, with the shipped tokenizer."""
     if not directory.is_dir():
         directory.mkdir(parents=True)
-        (directory / "config.json").write_text(json.dumps(COMMON | SHAPES[shape]))
+        write_config(directory, shape)
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
             shutil.copy(ASSETS / "target" / name, directory)
     return directory
 
 
 @torch.inference_mode()
-def _random_model(path: Path, name: str, dtype: torch.dtype, *, device: str) -> SDARForCausalLM:
+def _random_model(path: Path, name: str, dtype: torch.dtype, device: str) -> BlockDiffusionModel:
     """Normal weights, made where they stay: 16 GB of them would take minutes to make on a CPU and copy."""
-    config = load_model_config(path, name)
-    with torch.device("meta"):
-        model = build_model(config).to(dtype)
-    model = model.to_empty(device=device)
-    generator = torch.Generator(device).manual_seed(config.num_hidden_layers)
+    model = empty_model(load_model_config(path, name), dtype, device)
+    generator = torch.Generator(device).manual_seed(model.config.num_hidden_layers)
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter.fill_(1.0)
         else:
             parameter.normal_(0.0, INITIAL_STD, generator=generator)
-    table = rope_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
-    model.model.rope = table.to(device)
-    return model.eval().requires_grad_(False)
+    model.make_tables()
+    return model
 
 
 class SyntheticDraft(LocalClient):
@@ -220,15 +176,16 @@ class SyntheticDraft(LocalClient):
         self.oracle.release(seq_ids)
 
     def _spoil(self, proposal: Proposal, work: Work) -> Proposal:
-        block_start = work.start + len(work.commit)
-        chance = Random(f"{work.prompt_tokens} {block_start} {work.block}")
+        assert work.block is not None
+        chance = Random(f"{work.prompt_tokens} {work.block.start} {list(work.block.tokens)}")
         avoid = {self.info.mask_token_id, *self.info.eos_token_ids}
+        [drafted] = proposal.blocks
         tokens = []
-        for token in proposal.tokens:
+        for token in drafted.tokens:
             others = (other % self.info.vocab_size for other in range(token + 1, token + len(avoid) + 2))
             tokens.append(token if chance.random() < self.acceptance else next(o for o in others if o not in avoid))
         confidence = [self.acceptance / 2**rank for rank in range(len(tokens))]
-        return dataclasses.replace(proposal, tokens=tokens, confidence=confidence)
+        return Proposal([dataclasses.replace(drafted, tokens=tokens, confidence=confidence)])
 
 
 def _one_by_one(work: Work) -> Work:

@@ -120,7 +120,7 @@ class _Stopwatch:
         self.began = self.began or began
         window.seconds = time.perf_counter() - self.began - (untimed_s(self.loop) - self.untimed_s)
         window.rounds += 1
-        window.revealed += sum(len(verdict.reveals) for verdict in verdicts.items.values())
+        window.revealed += sum(verdict.revealed for verdict in verdicts.items.values())
         window.accepted += sum(verdict.accepted for verdict in verdicts.items.values())
         window.recovered += sum(verdict.recovered for verdict in verdicts.items.values())
         window.target_forwards += verdicts.target_forwards

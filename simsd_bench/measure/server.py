@@ -1,26 +1,24 @@
 """A server to measure, in processes of its own."""
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from deployments.processes import descendants
 from simsd.errors import ConfigError
 from simsd.worker.ports import free_port
 from simsd_bench.measure.pair import PairSpec
+from simsd_bench.processes import processes
 
 PARTS = {
-    "proxy": "ray::ProxyActor",
-    "ingress": "ray::ServeReplica:simsd:Ingress",
-    "coordinator": "ray::ServeReplica:simsd:Coordinator",
-    "engines": "ray::Engine",
+    "Serve's proxy": "proxy",
+    "ingress replica": "ingress",
+    "coordinator replica": "coordinator",
+    "engine": "engines",
 }
-"""Of a server, by what its processes' titles begin with."""
+"""Names of processes -> the part of a server that they are."""
 REST = "rest of Ray"
 
 
@@ -34,13 +32,9 @@ class Server:
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds that each part of it has taken so far (Linux)."""
-        taken = dict.fromkeys([*PARTS, REST], 0.0)
-        for process in descendants(self.pid) if self.pid else ():
-            with suppress(OSError):  # it may be gone by now
-                title = Path(f"/proc/{process}/cmdline").read_text()
-                ticks = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-                part = next((part for part, begins in PARTS.items() if title.startswith(begins)), REST)
-                taken[part] += sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        taken = dict.fromkeys([*PARTS.values(), REST], 0.0)
+        for process in processes(self.pid) if self.pid else ():
+            taken[PARTS.get(process.name, REST)] += process.cpu_s
         return taken
 
 

@@ -16,11 +16,11 @@ from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Request
 from simsd_bench.measure import engines, floor
 from simsd_bench.measure.decode import Setting, Tick, measure
-from simsd_bench.measure.methods import Protocol, can_adapt, methods
+from simsd_bench.measure.methods import Protocol, methods
 from simsd_bench.measure.pair import PairSpec
-from simsd_bench.measure.plain import PlainLoop, qwen3
 from simsd_bench.measure.ratios import ratio, spread
 from simsd_bench.measure.rounds import Sizes, Window, decode_together, prompts_of, workers
+from simsd_bench.measure.transformers_loop import PlainLoop, qwen3
 
 MEASUREMENTS = ("baseline", "floor", "concurrency", "context", "regret", "engines")
 Row = dict[str, Any]
@@ -52,7 +52,7 @@ def run(
         elif name == "engines":
             if not spec.synthetic:
                 sections[name] = engines.run(spec, asked, size, sizes, note)
-        elif can_adapt():
+        else:
             sections[name] = [row for b in block_sizes for row in regret(spec, asked, b, sizes, note)]
     settings = {
         "block_size": size,
@@ -61,8 +61,7 @@ def run(
         "repeats": sizes.repeats,
         "alone": sizes.alone,
     }
-    skipped = [name for name in names if name in ("concurrency", "regret") and not can_adapt()]
-    return {"kind": "speed", "settings": settings, "without_adaptive": skipped, "sections": sections}
+    return {"kind": "speed", "settings": settings, "sections": sections}
 
 
 def baseline(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> Row:

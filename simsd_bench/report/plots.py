@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
+Series = Mapping[str, tuple[Sequence[float], Sequence[float | None]]]
+"""Label of each line -> its x and y values."""
 MARKERS = "osD^vPX*<>"
 STYLES = ("-", "--", ":", "-.")
 SETTINGS: dict[Any, Any] = {
@@ -53,7 +55,7 @@ def _sign(figure: "Figure", report: dict[str, Any]) -> None:
     figure.supxlabel(" · ".join(parts), fontsize=7)
 
 
-def _lines(axes: "Axes", series: Mapping[str, tuple[Sequence[float], Sequence[float | None]]]) -> None:
+def _lines(axes: "Axes", series: Series) -> None:
     for index, (label, (x, y)) in enumerate(series.items()):
         known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
         axes.plot(
@@ -64,6 +66,18 @@ def _lines(axes: "Axes", series: Mapping[str, tuple[Sequence[float], Sequence[fl
             linestyle=STYLES[index % len(STYLES)],
         )
     axes.legend(fontsize=7)
+
+
+def _side_by_side(x_label: str, by_doubling: bool, panels: Mapping[str, Series]) -> "Figure":
+    """A panel of lines for each label of a y axis, over the same x."""
+    figure, all_axes = _figure(len(panels))
+    for axes, (y_label, series) in zip(all_axes, panels.items(), strict=True):
+        _lines(axes, series)
+        axes.set_ylabel(y_label)
+        axes.set_xlabel(x_label)
+        if by_doubling:
+            _by_doubling(axes)
+    return figure
 
 
 def _by_doubling(axes: "Axes") -> None:
@@ -110,16 +124,11 @@ def ablate(report: dict[str, Any]) -> "dict[str, Figure]":
         if not rows:
             continue
         labelled = [row | {"label": f"{row['line']}, B = {row['block_size']}"} for row in rows]
-        figure, (left, right) = _figure(2)
-        _lines(left, _series(labelled, "label", x, "ratio"))
-        _lines(right, _series(labelled, "label", x, "tokens_per_verify"))
-        left.set_ylabel("tokens/s, times vanilla-static")
-        right.set_ylabel("tokens a verify call")
-        for axes in (left, right):
-            axes.set_xlabel(label)
-            if name != "gamma":
-                _by_doubling(axes)
-        figures[f"ablate-{name}"] = figure
+        panels = {
+            "tokens/s, times vanilla-static": _series(labelled, "label", x, "ratio"),
+            "tokens a verify call": _series(labelled, "label", x, "tokens_per_verify"),
+        }
+        figures[f"ablate-{name}"] = _side_by_side(label, name != "gamma", panels)
     return figures
 
 
@@ -130,32 +139,23 @@ def approx(report: dict[str, Any]) -> "dict[str, Figure]":
         for row in report["rows"]
         if isinstance(row["part"], int)
     ]
-    figure, (left, right) = _figure(2)
-    _lines(left, _series(rows, "line", "step", "top1"))
-    _lines(right, _series(rows, "line", "step", "total_variation"))
-    left.set_ylabel("top-1 agreement with sequential")
-    right.set_ylabel("total variation")
-    for axes in (left, right):
-        axes.set_xlabel("step in the block")
-    return {"approx": figure}
+    panels = {
+        "top-1 agreement with sequential": _series(rows, "line", "step", "top1"),
+        "total variation": _series(rows, "line", "step", "total_variation"),
+    }
+    return {"approx": _side_by_side("step in the block", False, panels)}
 
 
 def serve(report: dict[str, Any]) -> "dict[str, Figure]":
     """Throughput and latency against concurrency."""
-    figure, (left, right) = _figure(2)
     rows = [row for row in report["rows"] if row["interface"] == "HTTP"]
     series = _series(rows, "method", "concurrency", "tokens_per_s")
     if any(row.get("in_process_tokens_per_s") for row in rows):
         inside = _series(rows, "method", "concurrency", "in_process_tokens_per_s")
         series |= {f"{name}, in process": values for name, values in inside.items()}
-    _lines(left, series)
-    _lines(right, _series(rows, "method", "concurrency", "latency_p50_ms"))
-    left.set_ylabel("tokens/s, all clients")
-    right.set_ylabel("latency p50, ms")
-    for axes in (left, right):
-        axes.set_xlabel("requests at a time")
-        _by_doubling(axes)
-    return {"serve": figure}
+    latencies = _series(rows, "method", "concurrency", "latency_p50_ms")
+    panels = {"tokens/s, all clients": series, "latency p50, ms": latencies}
+    return {"serve": _side_by_side("requests at a time", True, panels)}
 
 
 def speed(report: dict[str, Any]) -> "dict[str, Figure]":
@@ -164,27 +164,18 @@ def speed(report: dict[str, Any]) -> "dict[str, Figure]":
     if rows := sections.get("floor"):
         figures["speed-floor"] = _floor(rows)
     if rows := sections.get("concurrency"):
-        figure, (left, right) = _figure(2)
-        _lines(left, _series(rows, "method", "concurrency", "tokens_per_s"))
-        _lines(right, _series(rows, "method", "concurrency", "over_vanilla"))
-        left.set_ylabel("tokens/s, all sequences")
-        right.set_ylabel("tokens/s, times vanilla-static")
-        for axes in (left, right):
-            axes.set_xlabel("sequences at a time")
-            _by_doubling(axes)
-        figures["speed-concurrency"] = figure
+        panels = {
+            "tokens/s, all sequences": _series(rows, "method", "concurrency", "tokens_per_s"),
+            "tokens/s, times vanilla-static": _series(rows, "method", "concurrency", "over_vanilla"),
+        }
+        figures["speed-concurrency"] = _side_by_side("sequences at a time", True, panels)
     if rows := sections.get("context"):
-        figure, (left, right) = _figure(2)
-        series = _series(rows, "method", "context", "target_ms", "target, ")
-        _lines(left, series | _series([r for r in rows if "draft_ms" in r], "method", "context", "draft_ms", "draft, "))
-        _lines(right, _series(rows, "method", "context", "round_ms"))
-        left.set_ylabel("ms a forward")
-        right.set_ylabel("ms a round")
-        for axes in (left, right):
-            axes.set_xlabel("context, tokens")
+        target = _series(rows, "method", "context", "target_ms", "target, ")
+        draft = _series([r for r in rows if "draft_ms" in r], "method", "context", "draft_ms", "draft, ")
+        panels = {"ms a forward": target | draft, "ms a round": _series(rows, "method", "context", "round_ms")}
+        figures["speed-context"] = _side_by_side("context, tokens", True, panels)
+        for axes in figures["speed-context"].axes:
             axes.set_ylim(bottom=0)
-            _by_doubling(axes)
-        figures["speed-context"] = figure
     return figures
 
 

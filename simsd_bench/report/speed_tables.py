@@ -83,8 +83,6 @@ def document(report: Report) -> str:
         lines += ["", "## What was asked", "", *table(AIM_COLUMNS, aims)]
     for name, rows in report["sections"].items():
         lines += ["", *SECTIONS[name](rows, report)]
-    if report["without_adaptive"]:
-        lines += ["", f"Without adaptive drafting, which is not there: {', '.join(report['without_adaptive'])}."]
     return "\n".join([*lines, ""])
 
 

@@ -27,13 +27,23 @@ def test_strings_of_a_command_line() -> None:
     assert args.worker_config("draft") is None
 
 
-@pytest.mark.parametrize("given", [{"block_size": "x"}, {"kv_tokens": 0}, {"dtype": "int8"}, {"method": "magic"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"block_size": "x"},
+        {"kv_tokens": 0},
+        {"dtype": "int8"},
+        {"method": "magic"},
+        {"temperature": -1},
+        {"threshold": 2},
+    ],
+)
 def test_values_out_of_range(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match=next(iter(given))):
         ServeArgs.model_validate(given)
 
 
-@pytest.mark.parametrize("given", [{"temperature": -1}, {"threshold": 2}, {"draft": None, "method": "simsd"}])
+@pytest.mark.parametrize("given", [{"pairs": 2, "max_pairs": 1}, {"draft": None, "method": "simsd"}])
 def test_settings_that_contradict(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         ServeArgs.model_validate(given)

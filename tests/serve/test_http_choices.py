@@ -148,9 +148,10 @@ async def test_special_tokens_have_a_name_and_no_bytes(tokenizer: Tokenizer) -> 
     class Ends(Reciter):
         async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
             async for output in super().generate(request):
-                assert tokenizer.end_of_turn_id is not None
+                end_of_turn = tokenizer.token_id("<|im_end|>")
+                assert end_of_turn is not None
                 for known in output.logprobs:
-                    known.top[0] = (tokenizer.end_of_turn_id, float("-inf"))
+                    known.top[0] = (end_of_turn, float("-inf"))
                 yield output
 
     async with client_of(build_app(tokenizer, Ends(tokenizer))) as client:
@@ -204,7 +205,7 @@ async def test_echo(client: httpx.AsyncClient, reciter: Reciter, tokenizer: Toke
         assert len(logprobs["tokens"]) == len(ids) + 2
         assert logprobs["token_logprobs"] == [-float(i) for i in (*range(len(ids)), 0, 1)]
         assert logprobs["text_offset"][len(ids)] == len(prompt)
-        special = ids.index(tokenizer.end_of_turn_id or -1)
+        special = ids.index(tokenizer.token_id("<|im_end|>") or -1)
         assert logprobs["tokens"][special] == "<|im_end|>"
         assert logprobs["text_offset"][special] == prompt.index("<|im_end|>")
         assert body["usage"]["completion_tokens"] == 2

@@ -11,8 +11,8 @@ from simsd.in_process import Completion, LocalClient, generate_all
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Request
 from simsd.models.files import resolve_model
-from simsd.models.registry import load_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.loading import load_model
+from simsd.models.model import BlockDiffusionModel
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.worker.worker import Worker
 
@@ -23,12 +23,11 @@ def worker(role: str, block_size: int, aligned: bool = True) -> Worker:
     return Worker(WorkerConfig(role=role, block_size=block_size), aligned=aligned)
 
 
-@cache
-def random_draft(block_size: int) -> Worker:
+def fresh_random_draft(block_size: int) -> Worker:
     """The shipped draft's shape with fresh weights: it agrees with the target by chance only."""
 
-    def load(path: Path, name: str, dtype: torch.dtype) -> SDARForCausalLM:
-        model = load_model(path, name, dtype)
+    def load(path: Path, name: str, dtype: torch.dtype, device: str) -> BlockDiffusionModel:
+        model = load_model(path, name, dtype, device)
         generator = torch.Generator().manual_seed(7)
         for parameter in model.parameters():
             if parameter.ndim == 2:
@@ -36,6 +35,10 @@ def random_draft(block_size: int) -> Worker:
         return model
 
     return Worker(WorkerConfig(role="draft", block_size=block_size), load=load)
+
+
+random_draft = cache(fresh_random_draft)
+"""The same for all tests, whose prefix cache then holds what they asked."""
 
 
 @cache

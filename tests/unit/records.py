@@ -21,7 +21,7 @@ from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Report, Request
 from simsd.worker.draft_process import DraftProcess
 from simsd.worker.worker import Worker
-from tests.unit.pairs import chat, heldout, random_draft, tokenizer
+from tests.unit.pairs import chat, fresh_random_draft, heldout, tokenizer
 
 Params = dict[str, Any]
 
@@ -118,7 +118,7 @@ def _loop(group: Group) -> Loop:
             config,
         )
     if group.draft == "random":
-        return Loop(target, LocalClient(random_draft(group.block_size)), tokenizer(), config)
+        return Loop(target, LocalClient(fresh_random_draft(group.block_size)), tokenizer(), config)
     draft = Worker(WorkerConfig(role="draft", block_size=group.block_size, threads=1))
     return Loop(target, LocalClient(draft), tokenizer(), config)
 

@@ -11,23 +11,22 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from simsd.decoding.accept import Slots, add_bonus, denoise_step, judge_draft, rejection, walk
-from simsd.decoding.draft import propose_tokens
-from simsd.decoding.sampling import RowParams, Scores
-from simsd.decoding.tasks import Task
-from simsd.decoding.verdicts import judge
-from simsd.forward.pages import SequenceKV
-from simsd.messages.request import DecodeParams, Method, Remasking
-from simsd.messages.round import Proposal, Verdict, Work
+from simsd.decoding.verdicts import Judged, judge, look_at
+from simsd.messages.block import BlockState
+from simsd.messages.request import DecodeParams, Method, Remasking, RevealKind
+from simsd.messages.round import DraftedBlock, Proposal, Work
+from simsd.verification.accept import Decision, Scores, Slots, TokenTests, add_bonus, denoise_step, keep_prefix, walk
+from simsd.verification.rows import Rows
+from simsd.verification.schemes import Limits, Want
+from tests.unit.numbers import drafted, info_of, rejected_or_not
 
 UNLIKELY = 1e-3
 MASK_ID = 3
 
 
-def proposal_of(offsets: list[int], tokens: list[int]) -> Proposal:
-    """A greedy proposal: no q."""
-    count = len(offsets)
-    return Proposal(offsets, tokens, [0.9] * count, np.zeros((count, 0), np.int64), np.zeros((count, 0), np.float32))
+def drafted_of(offsets: list[int], tokens: list[int]) -> DraftedBlock:
+    """A greedy one: no q."""
+    return DraftedBlock.greedy(offsets, tokens, [0.9] * len(offsets))
 
 
 @pytest.mark.parametrize(
@@ -42,42 +41,39 @@ def proposal_of(offsets: list[int], tokens: list[int]) -> Proposal:
 def test_first_rejection_in_step_order_ends_it(
     accepted: list[bool], reveals: list[tuple[int, int]], stood: bool, counts: tuple[int, int, int]
 ) -> None:
-    verdict = Verdict(0)
-    assert judge_draft(verdict, proposal_of([3, 0, 2], [13, 10, 12]), [5, 6, 7], accepted, [70, 71, 72]) is stood
-    assert verdict.reveals == reveals
-    assert verdict.rows == [5, 6, 7][: len(reveals)]
-    assert (verdict.steps, verdict.accepted, verdict.recovered) == counts
-    assert verdict.drafted == 3
+    decision, tests = Decision(), TokenTests(accepted, [70, 71, 72])
+    assert keep_prefix(decision, drafted_of([3, 0, 2], [13, 10, 12]), [5, 6, 7], tests) is stood
+    assert decision.reveals == reveals
+    assert decision.rows == [5, 6, 7][: len(reveals)]
+    assert (decision.steps, decision.kinds.count("accepted"), decision.kinds.count("recovered")) == counts
+    assert decision.drafted == 3
 
 
 def test_bonus_position_comes_from_the_distribution_not_from_the_sample() -> None:
     """Row 5's sample is the more confident one, row 6's distribution the surer one."""
     scores = Scores([0] * 5 + [50, 60, 70], [0.0] * 5 + [0.6, 0.1, 0.2], [0.0] * 5 + [0.6, 0.8, 0.8], [0.0] * 8)
-    verdict = Verdict(0)
-    add_bonus(verdict, DecodeParams(), Slots([1, 2, 3], [5, 6, 7]), scores)
-    assert verdict.reveals == [(2, 60)]  # ties go to the left
-    assert (verdict.bonus, verdict.steps) == (1, 1)
-    leftmost = Verdict(0)
+    decision = Decision()
+    add_bonus(decision, DecodeParams(), Slots([1, 2, 3], [5, 6, 7]), scores)
+    assert decision.reveals == [(2, 60)]  # ties go to the left
+    assert (decision.kinds, decision.steps) == (["bonus"], 1)
+    leftmost = Decision()
     add_bonus(leftmost, DecodeParams(remasking="sequential"), Slots([1, 2, 3], [5, 6, 7]), scores)
     assert leftmost.reveals == [(1, 50)]
 
 
 def test_no_bonus_where_everything_was_drafted() -> None:
-    verdict = Verdict(0)
-    add_bonus(verdict, DecodeParams(), Slots([], []), Scores([], [], [], []))
-    assert verdict == Verdict(0)
+    decision = Decision()
+    add_bonus(decision, DecodeParams(), Slots([], []), Scores([], [], [], []))
+    assert decision == Decision()
 
 
 P = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2])
 Q = torch.tensor([0.3, 0.1, 0.2, 0.35, 0.05])
 
 
-def params_of(count: int, temperature: float = 1.0) -> RowParams:
+def wants_of(count: int) -> list[Want]:
     """`count` requests that differ by their seed."""
-    one = RowParams.build([(DecodeParams(temperature=temperature), 17, 2)], torch.device("cpu"))
-    many = one.select(torch.zeros(count, dtype=torch.int64))
-    many.seed = torch.arange(count)
-    return many
+    return [(DecodeParams(temperature=1.0, seed=seed), 17, 2) for seed in range(count)]
 
 
 def frequencies_are(tokens: Tensor, probs: Tensor) -> bool:
@@ -94,9 +90,9 @@ def frequencies_are(tokens: Tensor, probs: Tensor) -> bool:
 def test_acceptance_frequency_and_recovered_distribution(token: int) -> None:
     """Over many seeds: accepted with probability min(1, p / q), replaced by a draw from norm(max(0, p - q))."""
     count = 20_000
-    drafted, ids = torch.full((count,), token), torch.arange(5).expand(count, -1)
+    tokens, ids = torch.full((count,), token), torch.arange(5).expand(count, -1)
     log_p = P.log().expand(count, -1)
-    accepted, recovered = rejection(log_p, params_of(count), drafted, ids, Q.expand(count, -1))
+    accepted, recovered = rejected_or_not(log_p, wants_of(count), tokens, ids, Q.expand(count, -1))
     expected = min(1.0, (P[token] / Q[token]).item())
     if expected in (0.0, 1.0):
         assert accepted.all() if expected else not accepted.any()
@@ -112,50 +108,61 @@ def test_acceptance_frequency_and_recovered_distribution(token: int) -> None:
 def test_output_is_distributed_as_the_target(draft_top_k: int) -> None:
     """Draft from q (cut to its top-k), test, recover: what stands is distributed as p, whatever q is."""
     count = 20_000
-    params, log_p = params_of(count), P.log().expand(count, -1)
-    tokens, ids, q = propose_tokens(Q.log().expand(count, -1), params, torch.full((count,), draft_top_k))
+    wants, log_p = wants_of(count), P.log().expand(count, -1)
+    tokens, ids, q = drafted(Q.log().expand(count, -1), wants, [draft_top_k] * count)
     cut = torch.where(Q.topk(min(draft_top_k, 5)).values[-1] > Q, 0.0, Q)
     assert frequencies_are(tokens, cut / cut.sum())
-    accepted, recovered = rejection(log_p, params, tokens, ids, q)
+    accepted, recovered = rejected_or_not(log_p, wants, tokens, ids, q)
     assert frequencies_are(torch.where(accepted, tokens, recovered), P)
     assert 0.1 < accepted.float().mean() < 0.9
     assert not frequencies_are(tokens, P)  # the test can tell p from q
-    everything = rejection(log_p, params, tokens, ids, torch.zeros_like(q))[1]  # recovering from p itself is biased
+    everything = rejected_or_not(log_p, wants, tokens, ids, torch.zeros_like(q))[
+        1
+    ]  # recovering from p itself is biased
     assert not frequencies_are(torch.where(accepted, tokens, everything), P)
 
 
 def test_equal_distributions_are_always_accepted() -> None:
     count = 2_000
-    params, log_q = params_of(count), Q.log().expand(count, -1)
-    tokens, ids, q = propose_tokens(log_q, params, torch.full((count,), 5))
-    accepted, recovered = rejection(log_q, params, tokens, ids, q)
+    wants, log_q = wants_of(count), Q.log().expand(count, -1)
+    tokens, ids, q = drafted(log_q, wants, [5] * count)
+    accepted, recovered = rejected_or_not(log_q, wants, tokens, ids, q)
     assert accepted.float().mean() > 0.999  # but for rounding
     assert ((recovered >= 0) & (recovered < 5)).all()
 
 
+def test_where_nothing_is_above_q_the_token_stands() -> None:
+    """p = q to the last bit leaves nothing to recover from; no draw of the accept test may reject there."""
+    log_p, ids = torch.tensor([[0.5, 0.5]]).log().expand(200, -1), torch.arange(2).expand(200, -1)
+    tokens = torch.arange(200) % 2
+    assert rejected_or_not(log_p, wants_of(200), tokens, ids, log_p.exp() + 1e-3)[0].all()
+
+
 def test_greedy_rows_accept_the_best_token_only() -> None:
-    log_p = P.log().expand(3, -1)
-    nothing = torch.zeros(3, 0)
-    accepted, recovered = rejection(log_p, params_of(3, 0.0), torch.tensor([0, 1, 3]), nothing.long(), nothing)
-    assert accepted.tolist() == [False, True, False]
-    assert recovered.tolist() == [1, 1, 1]
+    """Tokens 8 and 7 are the best where 5 and 7 were drafted: the first falls, and 8 is there in its place."""
+    asked = work_of("simsd", OPEN, drafted_of([3, 1], [5, 7]), temperature=0.0)
+    certain = torch.nn.functional.one_hot(torch.tensor([7, 9, 8]), 12).float()
+    block = judged([asked], certain)[asked.seq_id].block
+    assert (block.reveals, block.kinds) == ([(3, 8)], ["recovered"])
+    asked = work_of("simsd", OPEN, drafted_of([3, 1], [8, 7]), temperature=0.0)
+    block = judged([asked], certain)[asked.seq_id].block
+    assert (block.reveals, block.kinds) == ([(3, 8), (1, 7), (2, 9)], ["accepted", "accepted", "bonus"])
 
 
 def test_a_row_is_judged_alike_beside_any_other() -> None:
-    """Greedy and sampled rows mixed, q padded to the widest: the same as each alone."""
+    """q padded to the widest: the same as each alone."""
     generator = torch.Generator().manual_seed(0)
     log_p = torch.randn(60, 7, generator=generator).log_softmax(dim=1)
     log_q = torch.randn(60, 7, generator=generator).log_softmax(dim=1)
-    rows = [(DecodeParams(temperature=(0.0, 1.0)[i % 2], seed=i), i, i % 3) for i in range(60)]
-    params = RowParams.build(rows, torch.device("cpu"))
-    tokens, ids, q = propose_tokens(log_q, params, torch.full((60,), 3))
+    wants: list[Want] = [(DecodeParams(temperature=1.0, seed=i), i, i % 3) for i in range(60)]
+    tokens, ids, q = drafted(log_q, wants, [3] * 60)
     padded_ids, padded_q = torch.zeros(60, 5, dtype=torch.int64), torch.zeros(60, 5)
     padded_ids[:, :3], padded_q[:, :3] = ids, q
-    accepted, recovered = rejection(log_p, params, tokens, padded_ids, padded_q)
+    accepted, recovered = rejected_or_not(log_p, wants, tokens, padded_ids, padded_q)
     assert accepted.any() and not accepted.all()
     for i in range(60):
         row = slice(i, i + 1)
-        alone = rejection(log_p[row], params.select(torch.tensor([i])), tokens[row], ids[row], q[row])
+        alone = rejected_or_not(log_p[row], wants[row], tokens[row], ids[row], q[row])
         assert (alone[0].item(), alone[1].item()) == (accepted[i].item(), recovered[i].item())
 
 
@@ -185,6 +192,7 @@ class Walk:
     step: int = 0
 
 
+KINDS: tuple[RevealKind, ...] = ("accepted", "recovered", "bonus")
 START: View = {0: (10, 0.2), 1: (11, 0.1), 2: (12, 0.9), 3: (13, 0.3)}
 AFTER_2: View = {0: (10, 0.8), 1: (11, 0.1), 3: (13, 0.3)}
 AFTER_20: View = {1: (11, 0.1), 3: (13, 0.3)}
@@ -216,11 +224,11 @@ AFTER_23: View = {0: (10, 0.8), 1: (11, 0.1)}
     ],
 )
 def test_walk_by_hand(case: Walk) -> None:
-    verdict, params = Verdict(0), DecodeParams(method="exact", steps=case.steps)
-    walk(verdict, params, case.step, 4, proposal_of([2, 0, 3], [12, 10, 13]), *looked_at(case.views))
-    assert verdict.reveals == case.reveals
-    assert (verdict.steps, verdict.accepted, verdict.recovered, verdict.bonus) == case.counts
-    assert verdict.drafted == 3
+    params = DecodeParams(method="exact", steps=case.steps)
+    decision = walk(params, case.step, 4, drafted_of([2, 0, 3], [12, 10, 13]), *looked_at(case.views))
+    assert decision.reveals == case.reveals
+    assert (decision.steps, *(decision.kinds.count(kind) for kind in KINDS)) == case.counts
+    assert decision.drafted == 3
 
 
 def target_view(seed: int, filled: dict[int, int], size: int) -> tuple[View, dict[int, float]]:
@@ -265,71 +273,88 @@ def test_walk_goes_where_the_target_alone_would_go(data: st.DataObject) -> None:
         state = sum(1 << i for i, offset in enumerate(offsets) if offset in filled)
         on_a_listed_state = state in listed and all(o in offsets and t == o for o, t in filled.items())
 
-    verdict = Verdict(0)
-    walk(verdict, params, first, size, proposal_of(offsets, list(offsets)), states, scores)
-    assert verdict.reveals == expected
-    assert verdict.steps == step
-    assert verdict.accepted == sum(token == offset and offset in offsets for offset, token in expected)
-    assert verdict.bonus == sum(offset not in offsets for offset, _ in expected)
-    assert verdict.accepted + verdict.recovered + verdict.bonus == len(expected)
+    decision = walk(params, first, size, drafted_of(offsets, list(offsets)), states, scores)
+    assert decision.reveals == expected
+    assert decision.steps == step
+    accepted, recovered, bonus = (decision.kinds.count(kind) for kind in KINDS)
+    assert accepted == sum(token == offset and offset in offsets for offset, token in expected)
+    assert bonus == sum(offset not in offsets for offset, _ in expected)
+    assert accepted + recovered + bonus == len(expected)
 
 
-def task_of(method: Method, block: list[int], proposal: Proposal | None, **changes: object) -> Task:
-    """A sequence at position 8 of blocks of 4, with the rows that `method` asks for."""
-    params = DecodeParams(method=method, temperature=1.0, seed=5, **changes).resolve(4)  # type: ignore[arg-type]
-    name = f"{method} {block} {changes}"
-    kv = SequenceKV([], torch.zeros(0, dtype=torch.int64), [1] * 8, 0)
-    task = Task(Work(name, params, 40, 8, [], 4, block, 0, 0), kv, 8, MASK_ID)
-    if proposal is None:
-        task.denoise(block)
-    else:
-        task.speculate(proposal, max_rows=256, aligned=True)
-    return task
+OPEN = [30, MASK_ID, MASK_ID, MASK_ID]
+EMPTY = [MASK_ID] * 4
 
 
-def sampled_proposal(offsets: list[int], tokens: list[int]) -> Proposal:
-    proposal = proposal_of(offsets, tokens)
-    proposal.q_ids = np.array([[token, 9] for token in tokens])
-    proposal.q_probs = np.array([[0.8, 0.2]] * len(tokens), np.float32)
-    return proposal
+def work_of(method: Method, block: list[int], drafted: DraftedBlock | None, **changes: object) -> Work:
+    """A sequence at position 8 of blocks of 4, sampled unless told otherwise."""
+    settings = {"temperature": 1.0, "seed": 5} | changes
+    params = DecodeParams(method=method, **settings).resolve(4)  # type: ignore[arg-type]
+    proposal = None if drafted is None else Proposal([drafted])
+    state = BlockState(8, tuple(block), MASK_ID)
+    name = f"{method} {block} {drafted} {changes}"
+    return Work(name, params, 40, 8, [], 4, state, 0, proposal=proposal)
 
 
-def mixed_tasks() -> list[Task]:
-    block, draft = [30, MASK_ID, MASK_ID, MASK_ID], sampled_proposal([3, 1], [7, 8])
-    empty = [MASK_ID] * 4
-    return [
-        task_of("vanilla", block, None),
-        task_of("simsd", block, draft),
-        task_of("simsd", block, draft, layout="branches"),
-        task_of("exact", empty, sampled_proposal([2, 0, 1, 3], [7, 8, 7, 8])),
-        task_of("vanilla", empty, None, remasking="entropy"),
-        task_of("simsd", empty, None),
-    ]
+def sampled(offsets: list[int], tokens: list[int]) -> DraftedBlock:
+    drafted = drafted_of(offsets, tokens)
+    drafted.q_ids = np.array([[token, 9] for token in tokens])
+    drafted.q_probs = np.array([[0.8, 0.2]] * len(tokens), np.float32)
+    return drafted
+
+
+def wanted(works: list[Work]) -> list[Want]:
+    """The logits rows that these ask for."""
+    wants: list[Want] = []
+    look_at([(work, Rows()) for work in works], {}, Limits(256), wants)
+    return wants
+
+
+def judged(works: list[Work], logits: Tensor) -> dict[str, Judged]:
+    wants: list[Want] = []
+    looks = look_at([(work, Rows()) for work in works], {}, Limits(256), wants)
+    return judge(looks, wants, logits.clone(), info_of(mask_token_id=MASK_ID))
+
+
+MIXED = [
+    work_of("vanilla", OPEN, None),
+    work_of("simsd", OPEN, sampled([3, 1], [7, 8])),
+    work_of("simsd", OPEN, sampled([3, 1], [7, 8]), layout="branches"),
+    work_of("exact", EMPTY, sampled([2, 0, 1, 3], [7, 8, 7, 8])),
+    work_of("vanilla", EMPTY, None, remasking="entropy"),
+    work_of("simsd", EMPTY, None),
+    work_of("simsd", OPEN, drafted_of([3, 1], [7, 8]), temperature=0.0),
+    work_of("exact", OPEN, None, drafter="self"),
+    work_of("simsd", EMPTY, None, drafter="self", temperature=0.7),
+    work_of("s2d2", OPEN, None),
+    work_of("s2d2", OPEN, sampled([1, 2], [7, 8])),
+]
 
 
 def test_a_verdict_does_not_depend_on_batch_mates() -> None:
     """All methods in one batch, forwards and backwards, against each alone on its own rows of logits."""
     generator = torch.Generator().manual_seed(0)
-    logits = {t.work.seq_id: torch.randn(len(t.rows.wants), 12, generator=generator) * 2 for t in mixed_tasks()}
-    together = judge(mixed_tasks(), torch.cat(list(logits.values())))
-    backwards = judge(mixed_tasks()[::-1], torch.cat(list(logits.values())[::-1]))
-    for task in mixed_tasks():
-        name = task.work.seq_id
-        alone = judge([task], logits[name])[name]
-        assert together[name] == backwards[name] == alone
-        assert alone.reveals
-        assert all(task.work.block[offset] == MASK_ID for offset, _ in alone.reveals)
+    logits = {work.seq_id: torch.randn(len(wanted([work])), 12, generator=generator) * 2 for work in MIXED}
+    together = judged(MIXED, torch.cat(list(logits.values())))
+    backwards = judged(MIXED[::-1], torch.cat(list(logits.values())[::-1]))
+    for work in MIXED:
+        alone = judged([work], logits[work.seq_id])[work.seq_id]
+        assert together[work.seq_id].block == backwards[work.seq_id].block == alone.block
+        drafts = [each[work.seq_id].proposal for each in (together, backwards)] + [alone.proposal]
+        assert len({str([(b.offsets, b.tokens) for b in draft.blocks]) if draft else "" for draft in drafts}) == 1
+        assert alone.block.reveals
+        assert work.block is not None
+        assert all(work.block.tokens[offset] == MASK_ID for offset, _ in alone.block.reveals)
 
 
 @pytest.mark.parametrize("layout", ["paired", "branches"])
 def test_which_row_judges_which_candidate(layout: str) -> None:
     """Logits that are certain of one token per row: candidate 7 at 3, then 8 at 1 are judged, then 2 is the bonus."""
-    block, draft = [30, MASK_ID, MASK_ID, MASK_ID], sampled_proposal([3, 1], [7, 8])
-    task = task_of("simsd", block, draft, layout=layout)
+    asked = work_of("simsd", OPEN, sampled([3, 1], [7, 8]), layout=layout)
     certain = {"paired": [8, 5, 7], "branches": [0, 0, 7, 8, 0, 5]}[layout]
     # paired: mask rows of 1, 2, 3; branches: 1, 2, 3 at the start, then 1, 2 after 3, then 2 after both
-    verdict = judge([task], 50.0 * torch.nn.functional.one_hot(torch.tensor(certain), 12).float())[task.work.seq_id]
-    assert verdict.reveals == [(3, 7), (1, 8), (2, 5)]
-    assert (verdict.accepted, verdict.bonus, verdict.steps) == (2, 1, 3)
+    block = judged([asked], 50.0 * torch.nn.functional.one_hot(torch.tensor(certain), 12).float())[asked.seq_id].block
+    assert block.reveals == [(3, 7), (1, 8), (2, 5)]
+    assert (block.kinds, block.steps) == (["accepted", "accepted", "bonus"], 3)
     revealed_before = {"paired": [2, 3, 1], "branches": [1, 1, 1, 2, 2, 3]}[layout]
-    assert [count for _, _, count in task.wanted] == revealed_before
+    assert [count for _, _, count in wanted([asked])] == revealed_before

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from simsd.loop.adaptive import Adaptive, Choice, Costs, Line
-from simsd.messages.request import DecodeParams
-from simsd.messages.round import Verdict, Verdicts
+from simsd.messages.request import DecodeParams, RevealKind
+from simsd.messages.round import BlockVerdict, Verdict, Verdicts
 from tests.unit import pairs
 
 B = 4
@@ -52,6 +52,10 @@ def test_forwards_that_were_all_alike() -> None:
     assert Line().fit() == (0.0, 0.0)
 
 
+def decided(choice: Choice, kinds: list[RevealKind]) -> Verdict:
+    return Verdict(0, [BlockVerdict([(0, 0)] * len(kinds), kinds, drafted=choice.gamma)])
+
+
 def settle(adaptive: Adaptive, learned: Costs, accepts: float, running: int, rounds: int = 150) -> list[Choice]:
     """Choices of fresh blocks in a world where each drafted token stands with probability `accepts`."""
     rng, made = random.Random(2), []
@@ -62,8 +66,8 @@ def settle(adaptive: Adaptive, learned: Costs, accepts: float, running: int, rou
         while stood < choice.gamma and rng.random() < accepts:
             stood += 1
         fell = choice.gamma > 0 and stood < choice.gamma
-        reveals = [(0, 0)] * min(B, stood + (stood < B))
-        adaptive.learn(learned, Verdict(0, reveals=reveals, drafted=choice.gamma, accepted=stood, recovered=int(fell)))
+        kinds: list[RevealKind] = ["accepted"] * stood + ["recovered" if fell else "bonus"] * (stood < B)
+        adaptive.learn(learned, decided(choice, kinds))
     return made[-50:]
 
 
@@ -93,7 +97,7 @@ def test_what_the_target_reveals_by_itself_is_learnt() -> None:
     for _ in range(100):
         choice = exact.choose(learned, B, 1)
         made.append(choice.gamma)
-        exact.learn(learned, Verdict(0, reveals=[(0, 0)] * B, drafted=choice.gamma, accepted=B - 1))
+        exact.learn(learned, decided(choice, ["accepted"] * (B - 1) + ["bonus"]))
     assert sum(gamma == 0 for gamma in made[-50:]) == 50
 
 

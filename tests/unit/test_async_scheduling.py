@@ -14,6 +14,7 @@ from simsd.config import LoopConfig
 from simsd.errors import WorkerLostError
 from simsd.in_process import Completion, LocalClient, collect, generate_all
 from simsd.loop.loop import Loop
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams, Report, Request
 from simsd.messages.round import Proposals, Verdicts, Work
 from simsd.messages.worker import Role
@@ -188,7 +189,7 @@ def test_clients_that_come_and_go_meanwhile() -> None:
 def test_what_is_gone_is_not_opened_again() -> None:
     """A release may overtake the next round; of a prompt below a block the worker then holds nothing at all."""
     worker = pairs.worker("target", 4)
-    work = Work("a", DecodeParams(method="vanilla").resolve(4), 32, 0, [], 0, [3] * 4, 0, 0)
+    work = Work("a", DecodeParams(method="vanilla").resolve(4), 32, 0, [], 0, BlockState.behind(0, [], 4, 3), 0)
     worker.verify([work], None)
     worker.release(["a"])
     assert worker.verify_next(None) is None
@@ -197,7 +198,7 @@ def test_what_is_gone_is_not_opened_again() -> None:
 
 def test_no_round_follows_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = pairs.worker("target", 4)
-    work = Work("a", DecodeParams(method="vanilla").resolve(4), 32, 0, [], 0, [3] * 4, 0, 0)
+    work = Work("a", DecodeParams(method="vanilla").resolve(4), 32, 0, [], 0, BlockState.behind(0, [], 4, 3), 0)
     worker.verify([work], None)
     with monkeypatch.context() as patch:
         patch.setattr(worker, "_forward", lambda _: 1 / 0)

@@ -14,8 +14,8 @@ from simsd.errors import ConfigError, RequestError
 from simsd.in_process import Completion, LocalClient
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Stats
-from simsd.models.registry import build_model
-from simsd_bench.measure import ablate, serve
+from simsd.models.loading import build_model
+from simsd_bench.measure import ablate, sweep
 from simsd_bench.measure.decode import Result, Sample, Setting, measure, untimed_s
 from simsd_bench.measure.methods import METHODS, Protocol, methods
 from simsd_bench.measure.pair import PairSpec
@@ -146,10 +146,10 @@ def test_synthetic_acceptance_is_greedy(items: list[Any]) -> None:
 def test_shapes_are_those_of_the_checkpoints() -> None:
     """Weights of the public models, counted without making them; the paper's names say how many billions."""
     from simsd.models.config import ModelConfig
-    from simsd_bench.measure.pair import COMMON, SHAPES
+    from simsd.planning.shapes import SHAPES
 
     for name, billions in (("sdar-1.7b", 1.7), ("sdar-4b", 4.0), ("sdar-8b", 8.2)):
-        facts = {k: v for k, v in (COMMON | SHAPES[name]).items() if k not in ("architectures", "eos_token_id")}
+        facts = {k: v for k, v in SHAPES[name].items() if k not in ("architectures", "eos_token_id")}
         config = ModelConfig(architecture="SDARForCausalLM", block_size=4, eos_token_ids=(2,), **facts)
         with torch.device("meta"):
             counted = sum(p.numel() for p in build_model(config).parameters())
@@ -222,8 +222,8 @@ def reports() -> dict[str, dict[str, Any]]:
         for d in ("self-draft", "draft/target")
         for part in ("all", *range(b), "draft wrong")
     ]
-    sweep = [
-        serve.row("HTTP", m, c, [serve.Answer(0.1, 0.5, 8)], 1.0)
+    served = [
+        sweep.row("HTTP", m, c, [sweep.Answer(0.1, 0.5, 8)], 1.0)
         | {"in_process_tokens_per_s": 16.0, "in_process_cpu_ms": 1.0, "cpu_ms": {"client": 2.0, "engines": 3.5}}
         for c in (1, 8)
         for m in ("vanilla-static", "simsd")
@@ -233,7 +233,7 @@ def reports() -> dict[str, dict[str, Any]]:
         "decode": {"kind": "decode", "protocol": "p", "rows": lines, "by_source": sources},
         "ablate": {"kind": "ablate", "protocol": "p", "sections": {"rope": [row(4), *rope], "gamma": [row(8), *gamma]}},
         "approx": {"kind": "approx", "rows": parts},
-        "serve": {"kind": "serve", "protocol": "p", "block_size": 4, "url": False, "rows": sweep},
+        "serve": {"kind": "serve", "protocol": "p", "block_size": 4, "url": False, "rows": served},
     }
 
 
@@ -303,7 +303,7 @@ def test_the_command_measures_and_writes(capsys: pytest.CaptureFixture[str], tmp
     [
         (["decode", "--methods", "magic"], "--methods: unknown 'magic'; known: vanilla-static"),
         (["ablate", "weather"], "ablate: unknown 'weather'; known: rope, gamma"),
-        (["serve", "--methods", "s2d2-span"], "--methods: unknown 's2d2-span'"),
+        (["serve", "--methods", "magic"], "--methods: unknown 'magic'"),
         (["serve", "--concurrency", "1,x"], "--concurrency takes positive numbers"),
         (["decode", "--batches", "0"], "--batches takes positive numbers"),
         (["decode", "--n", "0"], "--n must be at least 1"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from simsd.errors import ConfigError
-from simsd_bench.measure import serve
+from simsd_bench.measure import sweep
 from simsd_bench.measure.methods import Protocol, methods
 from simsd_bench.measure.pair import PairSpec
 from simsd_bench.measure.prompts import family_items
@@ -81,7 +81,7 @@ def server() -> Iterator[tuple[str, type[Handler]]]:
 def test_a_sweep_keeps_so_many_clients_busy(items: list[Any]) -> None:
     asked = items * 4
     with server() as (url, handler):
-        report = serve.run(
+        report = sweep.run(
             PairSpec(), asked, B, ["vanilla-dynamic", "simsd"], [1, 3], Protocol(), url, lambda _: lambda: None
         )
     assert handler.most == 3
@@ -105,21 +105,26 @@ def test_a_sweep_keeps_so_many_clients_busy(items: list[Any]) -> None:
 
 def test_a_server_that_refuses_is_quoted(items: list[Any]) -> None:
     bad = replace(items[0], messages=[{"role": "user", "content": "fail"}])
-    with server() as (url, _), pytest.raises(serve.ServerError, match=r"(?s)status 400.*refused"):
-        serve.run(PairSpec(), [bad], B, ["simsd"], [1], Protocol(), url, lambda _: lambda: None)
+    with server() as (url, _), pytest.raises(sweep.ServerError, match=r"(?s)status 400.*refused"):
+        sweep.run(PairSpec(), [bad], B, ["simsd"], [1], Protocol(), url, lambda _: lambda: None)
 
 
 def test_what_cannot_be_asked_over_http_is_refused(items: list[Any]) -> None:
     named = methods(B, Protocol())
-    for name in serve.HTTP_METHODS:
-        serve.body(items[0], named[name])
-    with pytest.raises(ConfigError, match="drafter cannot be chosen over HTTP"):
-        serve.body(items[0], named["exact-self"])
+    for name, params in named.items():
+        assert sweep.body(items[0], params)["simsd"]["method"] == params.method, name
+    assert sweep.body(items[0], named["exact-self"])["simsd"] == {
+        "method": "exact",
+        "draft_steps": 1,
+        "drafter": "self",
+    }
+    with pytest.raises(ConfigError, match="draft_top_k is not measured over HTTP"):
+        sweep.body(items[0], replace(named["exact"], draft_top_k=8))
     with pytest.raises(ConfigError, match="random_weights"):
-        serve.run(TINY, items, B, ["simsd"], [1], Protocol(), None, lambda _: lambda: None)
+        sweep.run(TINY, items, B, ["simsd"], [1], Protocol(), None, lambda _: lambda: None)
 
 
 def test_percentiles_are_of_the_nearest_rank() -> None:
-    assert serve.percentile([1, 2, 3, 4], 0.5) == 2
-    assert serve.percentile(list(range(1, 101)), 0.95) == 95
-    assert serve.percentile([7], 0.95) == 7
+    assert sweep.percentile([1, 2, 3, 4], 0.5) == 2
+    assert sweep.percentile(list(range(1, 101)), 0.95) == 95
+    assert sweep.percentile([7], 0.95) == 7

@@ -16,10 +16,10 @@ from simsd_bench.measure import floor, speed
 from simsd_bench.measure.floor import Products, layers
 from simsd_bench.measure.methods import Protocol, methods
 from simsd_bench.measure.pair import PairSpec
-from simsd_bench.measure.plain import PlainLoop, qwen3
 from simsd_bench.measure.prompts import family_items
 from simsd_bench.measure.ratios import ratio, spread
 from simsd_bench.measure.rounds import QUICK, Forward, Window, decode_together, prompts_of, workers
+from simsd_bench.measure.transformers_loop import PlainLoop, qwen3
 from simsd_bench.report.results import finish, save
 from simsd_bench.report.speed_tables import asked, document, marked
 

@@ -4,15 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from simsd.decoding.accept import Slots
-from simsd.decoding.draft import DraftState, draft_step, pick, propose_tokens
-from simsd.decoding.sampling import RowParams, Scores
-from simsd.decoding.tasks import Task
-from simsd.forward.pages import SequenceKV
+from simsd.decoding.draft import Drafting, draft_step, pick
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
-from simsd.messages.round import Proposal, Work
+from simsd.messages.round import DraftedBlock, Work
+from simsd.verification.accept import Scores, Slots
+from simsd.verification.rows import Rows
+from simsd.verification.schemes import Want
+from tests.unit.numbers import drafted, info_of
 
 MASK_ID = 3
+
+
+def drafting(params: DecodeParams, block: list[int], gamma: int, name: str = "s") -> Drafting:
+    state = BlockState(8, tuple(block), MASK_ID)
+    return Drafting(Work(name, params, 40, 8, [], 8, state, gamma, 4), state, gamma)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +35,7 @@ MASK_ID = 3
     ],
 )
 def test_gamma_is_split_over_draft_steps(gamma: int, draft_steps: int, per_step: list[int]) -> None:
-    state = DraftState(DecodeParams(draft_steps=draft_steps), [MASK_ID] * 8, gamma)
+    state = drafting(DecodeParams(draft_steps=draft_steps), [MASK_ID] * 8, gamma)
     assert [state.owed(step) for step in range(len(per_step) + 3)] == [*per_step, 0, 0, 0]
 
 
@@ -54,24 +60,23 @@ def test_positions_come_from_the_distribution_except_to_foresee_the_target(
     params: DecodeParams, picked: list[int]
 ) -> None:
     """Picking by the sampled token's confidence would bias `simsd`; `exact` imitates what the target will do."""
-    assert pick(DraftState(params, [MASK_ID] * 8, 3), SLOTS, SCORES, 0) == picked
+    assert pick(drafting(params, [MASK_ID] * 8, 3), SLOTS, SCORES, 0) == picked
 
 
 def test_equally_sure_positions_go_left_to_right() -> None:
     scores = Scores([0] * 3, [0.5] * 3, [0.7] * 3, [0.0] * 3)
-    state = DraftState(DecodeParams(draft_steps=1), [MASK_ID] * 3, 3)
+    state = drafting(DecodeParams(draft_steps=1), [MASK_ID] * 3, 3)
     assert pick(state, Slots([0, 1, 2], [0, 1, 2]), scores, 0) == [0, 1, 2]
 
 
-def params_of(count: int) -> RowParams:
-    rows = [(DecodeParams(temperature=1.0, seed=seed), 5, 1) for seed in range(count)]
-    return RowParams.build(rows, torch.device("cpu"))
+def wants_of(count: int) -> list[Want]:
+    return [(DecodeParams(temperature=1.0, seed=seed), 5, 1) for seed in range(count)]
 
 
 def test_q_is_the_renormalised_top_k_of_each_row() -> None:
     """p = .4 .3 .2 .1 with k = 1, 2, 3 and more than there are."""
     probs = torch.tensor([[0.2, 0.4, 0.1, 0.3]]).expand(4, -1)
-    tokens, ids, q = propose_tokens(probs.log(), params_of(4), torch.tensor([1, 2, 3, 64]))
+    tokens, ids, q = drafted(probs.log(), wants_of(4), [1, 2, 3, 64])
     assert ids.tolist() == [[1, 3, 0, 2]] * 4
     by_hand = [[1, 0, 0, 0], [4 / 7, 3 / 7, 0, 0], [4 / 9, 3 / 9, 2 / 9, 0], [0.4, 0.3, 0.2, 0.1]]
     assert torch.allclose(q, torch.tensor(by_hand), atol=1e-6)
@@ -82,11 +87,10 @@ def test_draft_top_k_of_a_row_is_its_own() -> None:
     """Beside rows with a larger k: the same token, the same q."""
     generator = torch.Generator().manual_seed(0)
     log_probs = torch.randn(60, 30, generator=generator).log_softmax(dim=1)
-    params, cuts = params_of(60), torch.tensor([1, 3, 10, 64] * 15)
-    tokens, ids, q = propose_tokens(log_probs, params, cuts)
-    for i, cut in enumerate(cuts.tolist()):
-        row = torch.tensor([i])
-        own_tokens, own_ids, own_q = propose_tokens(log_probs[row], params.select(row), cuts[row])
+    wants, cuts = wants_of(60), [1, 3, 10, 64] * 15
+    tokens, ids, q = drafted(log_probs, wants, cuts)
+    for i, cut in enumerate(cuts):
+        own_tokens, own_ids, own_q = drafted(log_probs[i : i + 1], wants[i : i + 1], [cut])
         assert own_tokens.item() == tokens[i]
         width = min(cut, 30)
         assert own_ids.shape == (1, width)
@@ -94,13 +98,6 @@ def test_draft_top_k_of_a_row_is_its_own() -> None:
         assert torch.allclose(own_q[0], q[i, :width], rtol=1e-5)
         assert (q[i, width:] == 0).all()
         assert tokens[i] in own_ids
-
-
-def task_of(name: str, block: list[int], params: DecodeParams) -> Task:
-    kv = SequenceKV([], torch.zeros(0, dtype=torch.int64), [1] * 8, 0)
-    task = Task(Work(name, params, 40, 8, [], 8, block, 0, 4), kv, 8, MASK_ID)
-    task.denoise(block)
-    return task
 
 
 VOCAB = 16
@@ -114,13 +111,21 @@ BLOCKS = {"sampled": [MASK_ID] * 8, "wide": [9, MASK_ID, 8, MASK_ID, *[7] * 4], 
 BLOCKS["exact"] = [7, *[MASK_ID] * 7]
 
 
-def step_of(names: list[str], logits: dict[str, torch.Tensor]) -> dict[str, DraftState]:
+def step_of(names: list[str], logits: dict[str, torch.Tensor]) -> dict[str, Drafting]:
     """One draft step of these sequences together."""
-    tasks = [task_of(name, BLOCKS[name], SETTINGS[name]) for name in names]
     gamma = {name: min(4, BLOCKS[name].count(MASK_ID)) for name in names}
-    states = {name: DraftState(SETTINGS[name], list(BLOCKS[name]), gamma[name]) for name in names}
-    draft_step(tasks, states, torch.cat([logits[name] for name in names]), 0)
+    states = {name: drafting(SETTINGS[name], BLOCKS[name], gamma[name], name) for name in names}
+    wants: list[Want] = []
+    for state in states.values():
+        state.lay(Rows(), wants)
+    info = info_of(mask_token_id=MASK_ID)
+    draft_step(list(states.values()), wants, torch.cat([logits[name] for name in names]), 0, info)
     return states
+
+
+def proposed(state: Drafting) -> DraftedBlock:
+    [block] = state.proposal().blocks
+    return block
 
 
 @pytest.fixture
@@ -129,7 +134,7 @@ def logits() -> dict[str, torch.Tensor]:
     return {name: 2 * torch.randn(BLOCKS[name].count(MASK_ID), VOCAB, generator=generator) for name in SETTINGS}
 
 
-def same_proposal(a: Proposal, b: Proposal) -> None:
+def same_proposal(a: DraftedBlock, b: DraftedBlock) -> None:
     """Equal, but for columns of q that only pad."""
     assert (a.offsets, a.tokens) == (b.offsets, b.tokens)
     assert a.confidence == pytest.approx(b.confidence)
@@ -143,20 +148,18 @@ def test_a_draft_does_not_depend_on_batch_mates(logits: dict[str, torch.Tensor])
     names = list(SETTINGS)
     together, backwards = step_of(names, logits), step_of(names[::-1], logits)
     for name in names:
-        alone = step_of([name], logits)[name].proposal()
+        alone = proposed(step_of([name], logits)[name])
         assert len(alone.offsets) == 2
-        same_proposal(alone, together[name].proposal())
-        same_proposal(alone, backwards[name].proposal())
+        same_proposal(alone, proposed(together[name]))
+        same_proposal(alone, proposed(backwards[name]))
 
 
 def test_a_draft_step_reveals_in_the_block_and_reports_its_q(logits: dict[str, torch.Tensor]) -> None:
     states = step_of(list(SETTINGS), logits)
     for name, state in states.items():
-        proposal = state.proposal()
-        assert state.block == [
-            dict(zip(proposal.offsets, proposal.tokens, strict=True)).get(offset, token)
-            for offset, token in enumerate(BLOCKS[name])
-        ]
+        proposal = proposed(state)
+        filled = dict(proposal.entries())
+        assert state.block.tokens == tuple(filled.get(offset, token) for offset, token in enumerate(BLOCKS[name]))
         assert all(BLOCKS[name][offset] == MASK_ID for offset in proposal.offsets)
         sampled = SETTINGS[name].method == "simsd" and SETTINGS[name].temperature > 0
         assert proposal.q_ids.shape == proposal.q_probs.shape
@@ -167,7 +170,8 @@ def test_a_draft_step_reveals_in_the_block_and_reports_its_q(logits: dict[str, t
 
 
 def test_greedy_draft_takes_the_best_token_at_the_surest_position(logits: dict[str, torch.Tensor]) -> None:
-    proposal = step_of(["greedy"], logits)["greedy"].proposal()
+    proposal = proposed(step_of(["greedy"], logits)["greedy"])
+    logits["greedy"][:, MASK_ID] = -torch.inf
     probs = logits["greedy"].softmax(dim=1)
     surest = probs.amax(dim=1).argsort(descending=True)[:2]
     assert proposal.offsets == surest.tolist()

@@ -1,13 +1,14 @@
 """Drafting the next block while the target verifies one: the same text, and the draft is there before it is asked."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simsd.config import LoopConfig, WorkerConfig
 from simsd.in_process import LocalClient, generate_all
 from simsd.loop.loop import Loop
+from simsd.messages import round as drafts
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams, Request
 from simsd.messages.round import Proposals, Work
 from simsd.worker.worker import Worker
@@ -22,19 +23,21 @@ class Ahead(LocalClient):
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
         self.ready = self.fresh = 0
+        self.last: drafts.Ahead | None = None
 
     def propose(self, batch: list[Work]) -> Proposals:
-        before = len(self.worker._foreseen)
-        self.ready += sum(f.serves(w) for w in batch if (f := self.worker._foreseen.get(w.seq_id)))
-        self.fresh += len(batch)
+        last = self.last.items if self.last else {}
+        ready = {work.seq_id for work in batch if work.seq_id in last and last[work.seq_id].serves(work)}
         proposals = super().propose(batch)
-        assert len(self.worker._foreseen) <= before
+        assert all(proposals.items[seq_id] is last[seq_id].proposal for seq_id in ready)
+        self.ready, self.fresh, self.last = self.ready + len(ready), self.fresh + len(batch), None
         return proposals
 
-    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Any:
+    def propose_ahead(self, batch: list[Work], taken: list[Work]) -> drafts.Ahead:
         if taken:
             self.worker.take_ahead(taken)
-        return self.worker.propose_ahead(batch)
+        self.last = self.worker.propose_ahead(batch)
+        return self.last
 
 
 def requests(block_size: int, method: str) -> list[Request]:
@@ -77,18 +80,17 @@ def test_the_same_text_from_drafts_that_are_ready(block_size: int, method: str) 
         (c.stats.rounds, c.stats.drafted, c.stats.accepted) for c in want
     ]
     assert ahead.ready > 0.2 * ahead.fresh
-    assert not ahead.worker._foreseen
     assert ahead.worker.page_use().held == 0
 
 
 def test_what_is_gone_is_not_opened_again(tmp_path: Path) -> None:
     """A remote draft may be asked to go on with a sequence that was released meanwhile."""
     worker = Worker(WorkerConfig(role="draft", block_size=4))
-    work = Work("a", DecodeParams().resolve(4), 32, 0, [], 0, [3] * 4, 0, 4)
+    work = Work("a", DecodeParams().resolve(4), 32, 0, [], 0, BlockState.behind(0, [], 4, 3), 4)
     worker.propose([work])
     worker.release(["a"])
-    worker.propose_ahead([work])
-    assert (worker.page_use().sequences, worker._foreseen) == (0, {})
+    assert worker.propose_ahead([work]).items == {}
+    assert worker.page_use().sequences == 0
 
 
 def test_a_draft_ahead_can_be_switched_off() -> None:

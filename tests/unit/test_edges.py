@@ -9,7 +9,7 @@ from simsd.in_process import LocalClient
 from simsd.loop.loop import Loop
 from simsd.loop.sequence import Sequence
 from simsd.messages.request import DecodeParams, Request
-from simsd.messages.round import Verdict
+from simsd.messages.round import BlockVerdict, Verdict
 from simsd.tokens.text import TextStream
 from tests.unit import pairs
 
@@ -60,6 +60,10 @@ def sequence_for(loop: Loop, **settings: object) -> Sequence:
     return Sequence(Request("s", [5] * size, params), loop.target.info, TextStream(loop.tokenizer, params.stop))
 
 
+def decided(cached: int, reveals: list[tuple[int, int]], steps: int) -> Verdict:
+    return Verdict(cached, [BlockVerdict(reveals, ["denoised"] * len(reveals), steps=steps)])
+
+
 def letters(loop: Loop, text: str) -> list[int]:
     return [loop.tokenizer.encode(letter)[0] for letter in text]
 
@@ -77,7 +81,7 @@ def test_eos_two_places_before_the_cap(loop: Loop, order: str) -> None:
     text = ""
     for reveal in reveals if order == "forward" else reveals[::-1]:
         if sequence.finish_reason is None:
-            for output in sequence.apply(Verdict(size, reveals=[reveal], steps=1)):
+            for output in sequence.apply(decided(size, [reveal], 1)):
                 tokens += output.token_ids
                 text += output.text
     assert sequence.finish_reason == "stop"
@@ -91,7 +95,7 @@ def test_eos_after_the_cap_is_length(loop: Loop) -> None:
     sequence = sequence_for(loop, max_tokens=size - 2)
     block = letters(loop, "abcdefgh"[:size])
     block[size - 2] = loop.target.info.eos_token_ids[0]
-    outputs = sequence.apply(Verdict(size, reveals=list(enumerate(block)), steps=size))
+    outputs = sequence.apply(decided(size, list(enumerate(block)), size))
     assert outputs[-1].finish_reason == "length"
     assert outputs[-1].token_ids == block[: size - 2]
 
@@ -100,7 +104,7 @@ def test_every_eos_id_ends_an_answer(loop: Loop) -> None:
     assert len(loop.target.info.eos_token_ids) == 2
     for eos in loop.target.info.eos_token_ids:
         sequence = sequence_for(loop, max_tokens=2 * size_of(loop))
-        outputs = sequence.apply(Verdict(0, reveals=[(0, letters(loop, "a")[0]), (1, eos)], steps=2))
+        outputs = sequence.apply(decided(0, [(0, letters(loop, "a")[0]), (1, eos)], 2))
         assert outputs[-1].finish_reason == "stop"
 
 
@@ -113,7 +117,7 @@ def test_stop_string_across_a_block_border(loop: Loop) -> None:
     text, tokens = "", []
     for block in (first, second):
         for reveal in enumerate(block):
-            for output in sequence.apply(Verdict(0, reveals=[reveal], steps=1)):
+            for output in sequence.apply(decided(0, [reveal], 1)):
                 text += output.text
                 tokens += output.token_ids
             if sequence.finish_reason:
@@ -121,6 +125,24 @@ def test_stop_string_across_a_block_border(loop: Loop) -> None:
     assert text == "abcdefgh"[: size - 2]
     assert tokens == first[: size - 2]
     assert sequence.finish_reason == "stop"
+
+
+def test_a_verdict_on_two_blocks(loop: Loop) -> None:
+    """Both become visible in one output; what lies behind an end in the first is not looked at."""
+    size, first, second = size_of(loop), letters(loop, "abcdefgh"), letters(loop, "xyzzyxyz")
+
+    def verdict(*blocks: list[int]) -> Verdict:
+        reveals = [list(enumerate(block)) for block in blocks]
+        return Verdict(size, [BlockVerdict(each, ["accepted"] * len(each), steps=len(each)) for each in reveals])
+
+    sequence = sequence_for(loop, max_tokens=3 * size)
+    [output] = sequence.apply(verdict(first[:size], second[: size - 1]))
+    assert output.text == "abcdefgh"[:size] + "xyzzyxyz"[: size - 1]
+    assert (sequence.block.start, sequence.block.left, len(sequence.tokens)) == (2 * size, 1, 2 * size)
+    ended = sequence_for(loop, max_tokens=3 * size)
+    eos = loop.target.info.eos_token_ids[0]
+    [output] = ended.apply(verdict([*first[: size - 1], eos], second[:size]))
+    assert (output.text, output.finish_reason) == ("abcdefgh"[: size - 1], "stop")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -2,21 +2,18 @@
 
 from itertools import accumulate
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simsd.block.remasking import quota
 from simsd.messages.request import DecodeParams, Remasking
-from simsd.messages.round import Proposal
+from simsd.messages.round import DraftedBlock
 from simsd.verification.drafted_states import drafted_states
 
 
-def proposal_of(offsets: list[int], confidence: list[float]) -> Proposal:
-    count = len(offsets)
-    empty_ids, empty_probs = np.zeros((count, 0), np.int64), np.zeros((count, 0), np.float32)
-    return Proposal(offsets, [10 + offset for offset in offsets], confidence, empty_ids, empty_probs)
+def proposal_of(offsets: list[int], confidence: list[float]) -> DraftedBlock:
+    return DraftedBlock.greedy(offsets, [10 + offset for offset in offsets], confidence)
 
 
 def states_of(
@@ -27,7 +24,7 @@ def states_of(
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Proposal, DecodeParams, int, int, int]:
+def cases(draw: st.DrawFn) -> tuple[DraftedBlock, DecodeParams, int, int, int]:
     """proposal, settings, step, block size, budget"""
     size = draw(st.integers(1, 8))
     offsets = draw(st.permutations(range(size)))[: draw(st.integers(1, size))]
@@ -40,7 +37,7 @@ def cases(draw: st.DrawFn) -> tuple[Proposal, DecodeParams, int, int, int]:
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_set(
-    case: tuple[Proposal, DecodeParams, int, int, int],
+    case: tuple[DraftedBlock, DecodeParams, int, int, int],
 ) -> None:
     proposal, params, step, size, budget = case
     listed = drafted_states(proposal, params, step, size, budget)
@@ -52,7 +49,7 @@ def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_s
 
 @settings(max_examples=100, deadline=None)
 @given(cases())
-def test_every_state_is_reached_through_listed_ones(case: tuple[Proposal, DecodeParams, int, int, int]) -> None:
+def test_every_state_is_reached_through_listed_ones(case: tuple[DraftedBlock, DecodeParams, int, int, int]) -> None:
     """A step takes as many entries as it owes at least (the proposal may have fewer): rows are not spent on islands."""
     proposal, params, step, size, budget = case
     listed = drafted_states(proposal, params, step, size, budget)
@@ -88,7 +85,7 @@ def test_sequential_is_a_chain_from_the_left(steps: int, step: int, sizes: list[
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_sequential_chain_of_any_size(case: tuple[Proposal, DecodeParams, int, int, int]) -> None:
+def test_sequential_chain_of_any_size(case: tuple[DraftedBlock, DecodeParams, int, int, int]) -> None:
     proposal, params, step, size, budget = case
     params = DecodeParams(method="exact", remasking="sequential", steps=params.steps).resolve(size)
     by_offset = sorted(range(len(proposal.offsets)), key=proposal.offsets.__getitem__)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from simsd.in_process import LocalClient
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
-from simsd.messages.round import Proposal, Proposals, Work
+from simsd.messages.round import DraftedBlock, Proposal, Proposals, Work
 from tests import oracle
 from tests.unit import pairs
 
@@ -34,14 +35,8 @@ def scripted(block_size: int, layout: str, wrong_at: int) -> tuple[Work, Proposa
         tokens.append(ranked[100] if rank == wrong_at else ranked[0])
         block[offset] = tokens[-1]
     params = DecodeParams(method="simsd", layout=layout, max_tokens=block_size).resolve(block_size)  # type: ignore[arg-type]
-    work = Work("holes", params, len(prompt) + block_size, 0, prompt, len(prompt), [], 0, 0)
-    proposal = Proposal(
-        offsets,
-        tokens,
-        [1.0] * block_size,
-        np.zeros((block_size, 0), np.int64),
-        np.zeros((block_size, 0), np.float32),
-    )
+    work = Work("holes", params, len(prompt) + block_size, 0, prompt, len(prompt), None, 0, 0)
+    proposal = Proposal([DraftedBlock.greedy(offsets, tokens, [1.0] * block_size)])
     return work, Proposals({"holes": proposal}, {"holes": len(prompt)}, {"holes": 1}, 1, 1, 0.0), prompt, own
 
 
@@ -55,17 +50,16 @@ def test_a_rejection_in_the_middle_keeps_what_was_accepted(block_size: int, layo
     try:
         worker.verify([work], None)
         work.start, work.commit = len(prompt), []
-        work.block, work.gamma = [mask] * block_size, block_size
+        work.block, work.gamma = BlockState.behind(len(prompt), [], block_size, mask), block_size
         verdict = worker.verify([work], proposals).items["holes"]
     finally:
         worker.release(["holes"])
-    proposal = proposals.items["holes"]
-    kept = list(zip(proposal.offsets[:wrong_at], proposal.tokens[:wrong_at], strict=True))
-    assert verdict.reveals[:-1] == kept
-    assert verdict.reveals[-1][0] == proposal.offsets[wrong_at]
-    assert verdict.reveals[-1][1] != proposal.tokens[wrong_at]
+    [drafted], [decided] = proposals.items["holes"].blocks, verdict.blocks
+    assert decided.reveals[:-1] == list(drafted.entries())[:wrong_at]
+    assert decided.reveals[-1][0] == drafted.offsets[wrong_at]
+    assert decided.reveals[-1][1] != drafted.tokens[wrong_at]
     if layout == "branches":  # exactly the context of sequential denoising, so exactly its token
-        assert verdict.reveals[-1][1] == own[wrong_at]
+        assert decided.reveals[-1][1] == own[wrong_at]
     assert (verdict.accepted, verdict.recovered, verdict.bonus) == (wrong_at, 1, 0)
 
 
@@ -78,14 +72,15 @@ def test_the_rest_is_target_only_denoising_from_the_holes() -> None:
     loop = pairs.loop_of(block_size)
     assert isinstance(loop.target, LocalClient)
     block = [mask] * block_size
-    for offset, token in zip(proposals.items["holes"].offsets[:3], proposals.items["holes"].tokens[:3], strict=True):
+    [drafted] = proposals.items["holes"].blocks
+    for offset, token in list(drafted.entries())[:3]:
         block[offset] = token
-    block[proposals.items["holes"].offsets[3]] = own[3]
+    block[drafted.offsets[3]] = own[3]
     try:
         worker.verify([work], None)
         work.start, work.commit, work.gamma = len(prompt), [], 0
         for step in range(4, block_size):
-            work.block, work.step = list(block), step
+            work.block = BlockState(len(prompt), tuple(block), mask, step, fresh=False)
             rows = prompt + block
             logits = oracle.dense_logits(worker.model, rows, oracle.block_causal(len(rows), block_size))
             logits[:, mask] = -np.inf
@@ -93,9 +88,10 @@ def test_the_rest_is_target_only_denoising_from_the_holes() -> None:
             probs[[i for i, t in enumerate(block) if t != mask]] = -1
             offset = int(probs.argmax())
             verdict = worker.verify([work], None).items["holes"]
-            assert verdict.reveals == [(offset, int(logits[len(prompt) + offset].argmax()))]
-            assert verdict.fallback == 1
-            block[offset] = verdict.reveals[0][1]
+            [decided] = verdict.blocks
+            assert decided.reveals == [(offset, int(logits[len(prompt) + offset].argmax()))]
+            assert decided.fallback == 1
+            block[offset] = decided.reveals[0][1]
     finally:
         worker.release(["holes"])
     assert mask not in block

@@ -11,6 +11,7 @@ import pytest
 from simsd.errors import InternalError, WorkerLostError
 from simsd.in_process import Completion, LocalClient, collect, generate_all
 from simsd.loop.loop import Loop, Replace
+from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
 from simsd.messages.round import Proposals, Verdict, Verdicts, Work
 from simsd.messages.worker import PageUse, Role
@@ -241,23 +242,24 @@ def test_a_fault_of_ours_fails_the_running_and_serves_the_next(pair: Pair, alone
     assert answers(asyncio.run(run())) == alone[:2]
 
 
-def work_from(start: int, held: int, block: list[int]) -> Work:
+def work_from(start: int, held: int, tail: list[int] | None) -> Work:
     """A greedy round of a sequence of which the worker is thought to hold `start` of `held` committed tokens."""
     tokens = request("w", 16).prompt_ids[:held]
     params = DecodeParams(method="vanilla", ignore_eos=True).resolve(4)
+    block = None if tail is None else BlockState.behind(held, tail, 4, MASK_ID)
     return Work("w", params, 48, start, tokens[start:], 4, block, 0, 0)
 
 
-OPEN = [50, MASK_ID, MASK_ID, MASK_ID]
+OPEN = [50]
 
 
 def test_a_round_asked_twice_has_one_answer(pair: Pair) -> None:
     """A verdict that got lost: the worker holds more than is thought, and goes on from there."""
     worker = pair.worker("target")
-    prefilled = worker.verify([work_from(0, 4, [])], None).items["w"]
-    assert (prefilled.cached, prefilled.reveals) == (4, [])
+    prefilled = worker.verify([work_from(0, 4, None)], None).items["w"]
+    assert (prefilled.cached, prefilled.blocks) == (4, [])
     first = worker.verify([work_from(4, 8, OPEN)], None).items["w"]
-    assert (first.cached, len(first.reveals)) == (8, 1)
+    assert (first.cached, first.revealed) == (8, 1)
     for start in (8, 4, 0):  # what it lacks counts from what it holds, not from what the loop believes
         assert worker.verify([work_from(start, 8, OPEN)], None).items["w"] == first
 
@@ -266,7 +268,7 @@ def test_a_round_asked_twice_has_one_answer(pair: Pair) -> None:
 def test_a_worker_that_holds_something_else_says_so_and_does_nothing(pair: Pair, start: int, held: int) -> None:
     """It holds 4 tokens; asked to go on from more, or of less, it would build on the wrong context."""
     worker = pair.worker("target")
-    worker.verify([work_from(0, 4, [])], None)
+    worker.verify([work_from(0, 4, None)], None)
     verdicts = worker.verify([work_from(start, held, OPEN)], None)
     assert verdicts.items["w"] == Verdict(cached=4)
     assert verdicts.target_forwards == 0

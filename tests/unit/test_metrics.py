@@ -6,15 +6,21 @@ import pytest
 
 from simsd.in_process import generate_all
 from simsd.loop.metrics import LoopMetrics, ModelMetrics, by_step
-from simsd.messages.request import DecodeParams
-from simsd.messages.round import Verdict, Verdicts, Work
+from simsd.messages.block import BlockState
+from simsd.messages.request import DecodeParams, RevealKind
+from simsd.messages.round import BlockVerdict, Verdict, Verdicts, Work
 from tests.unit.loops import Pair, mixed_requests, request
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def work(block: list[int]) -> Work:
-    return Work("a", DecodeParams(), 8, 0, [], 0, block, 0, 0)
+PREFILL = Work("a", DecodeParams(), 8, 0, [], 0, None, 0)
+DECODE = Work("a", DecodeParams(), 8, 0, [], 0, BlockState.behind(0, [1], 4, 3), 0)
+
+
+def verdict(drafted: int, *kinds: RevealKind, fallback: int = 0) -> Verdict:
+    reveals = [(offset, 9) for offset in range(len(kinds))]
+    return Verdict(8, [BlockVerdict(reveals, list(kinds), drafted=drafted, fallback=fallback)])
 
 
 def test_by_step() -> None:
@@ -25,23 +31,23 @@ def test_by_step() -> None:
 
 def test_a_call_is_decode_as_soon_as_one_sequence_decodes() -> None:
     model = ModelMetrics()
-    model.count([work([]), work([])], 2, 30, 0.5)
-    model.count([work([]), work([1, 2])], 1, 10, 0.25)
+    model.count([PREFILL, PREFILL], 2, 30, 0.5)
+    model.count([PREFILL, DECODE], 1, 10, 0.25)
     assert model == ModelMetrics(prefill_forwards=2, decode_forwards=1, rows=40, seconds=0.75)
 
 
 def test_rounds_by_hand() -> None:
     """A full acceptance with its bonus, a rejection at step 1, a fallback, and one that still waits for its draft."""
     verdicts = {
-        "all": Verdict(8, drafted=3, accepted=3, bonus=1),
-        "some": Verdict(8, drafted=3, accepted=1, recovered=1),
-        "none": Verdict(8, fallback=2),
+        "all": verdict(3, "accepted", "accepted", "accepted", "bonus"),
+        "some": verdict(3, "accepted", "recovered"),
+        "none": verdict(0, "denoised", "denoised", fallback=2),
         "late": Verdict(8),
     }
     metrics = LoopMetrics()
-    drafting, verifying = [work([1])] * 3, [work([1])] * 4
+    drafting, verifying = [DECODE] * 3, [DECODE] * 4
     metrics.count(drafting, verifying, Verdicts(verdicts, 1, 70, 0.5, 3, 36, 0.25))
-    metrics.count([], [work([])], Verdicts({"new": Verdict(8)}, 1, 16, 0.5))
+    metrics.count([], [PREFILL], Verdicts({"new": Verdict(8)}, 1, 16, 0.5))
     assert (metrics.rounds, metrics.sequence_rounds) == (2, 5)
     assert (metrics.recovered, metrics.bonus, metrics.fallback_tokens) == (1, 1, 2)
     assert by_step(metrics.drafts) == [2, 2, 2]

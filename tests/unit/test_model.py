@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from simsd.forward.attention import plan_attention
+from simsd.forward.attention import Biases, plan_attention
 from simsd.forward.pages import PagePool, kv_tensors
-from simsd.models.registry import load_model
-from simsd.models.sdar import SDARForCausalLM
+from simsd.forward.transfer import to_device
+from simsd.models.loading import load_model
+from simsd.models.model import BlockDiffusionModel
 from simsd.verification.rows import DATA, TRUNK, Rows
 from tests.unit.checkpoints import Shape, random_weights, write_checkpoint
 from tests.unit.toy_tokenizer import MASK_ID
@@ -26,7 +27,7 @@ SHAPES = {
     "plain-untied": Shape(kv_heads=4, layers=3),
     "plain-tied": Shape(kv_heads=4, tied=True, head_dim=8),
 }
-Models = tuple[SDARForCausalLM, Qwen3ForCausalLM]
+Models = tuple[BlockDiffusionModel, Qwen3ForCausalLM]
 
 
 def oracle_of(shape: Shape, seed: int) -> Qwen3ForCausalLM:
@@ -66,7 +67,7 @@ def load(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 class Pages:
     """A model with its pages, as a worker holds them, but in shuffled order; logits of every row come back."""
 
-    def __init__(self, model: SDARForCausalLM, page_size: int = 8, tokens: int = 1024, seed: int = 0) -> None:
+    def __init__(self, model: BlockDiffusionModel, page_size: int = 8, tokens: int = 1024, seed: int = 0) -> None:
         config, pages, rows = model.config, tokens // page_size, 256
         self.model = model
         self.pool = PagePool(pages, page_size, prefix_cache=False)
@@ -82,7 +83,8 @@ class Pages:
         held = {name: self.pool.sequences[name] for name in batch}
         repeat = self.model.config.num_attention_heads // self.model.config.num_key_value_heads
         members = [(held[n], rows) for n, rows in batch.items()]
-        attend = plan_attention(self.kv, members, self.scratch, repeat, padding, one_group)
+        plan = plan_attention(members, self.scratch, len(self.kv[0]) - 1, padding, one_group)
+        attend = plan.on_device(self.kv, to_device(plan.arrays, self.kv[0].device), Biases(self.kv[0], repeat))
         tokens = torch.tensor([t for rows in batch.values() for t in rows.token] + [0] * padding)
         positions = torch.tensor([p for rows in batch.values() for p in rows.position] + [0] * padding)
         logits = self.model.logits(self.model(tokens, positions, attend))[: len(tokens) - padding]

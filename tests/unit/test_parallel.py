@@ -12,7 +12,7 @@ import torch
 from simsd.config import WorkerConfig
 from simsd.errors import ConfigError
 from simsd.in_process import generate_all
-from simsd.models.registry import load_model
+from simsd.models.loading import load_model
 from simsd.worker.tensor_parallel import LocalRanks
 from tests.unit.checkpoints import Shape, write_checkpoint
 from tests.unit.loops import Pair, answers, mixed_requests, write_pair

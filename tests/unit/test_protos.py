@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from packaging.requirements import Requirement
 
 import simsd
 from deployments.ingress import schemas
 from simsd.messages import request
+from simsd.messages.options import Option, Place, options_of
 from simsd_client import CallError, Options, SimSDClient
 from simsd_client.requests import generate_request
 from simsd_client.v1 import simsd_pb2
 
 ROOT = Path(__file__).parents[2]
 PROTO = "protos/simsd/v1/simsd.proto"
+DECODE_OPTIONS = options_of(request.DecodeParams)
 GENERATED = ("simsd_pb2.py", "simsd_pb2.pyi", "simsd_pb2_grpc.py")
 
 
@@ -70,7 +73,7 @@ def test_everything_in_the_proto_file_has_a_comment_and_a_name_in_style(tmp_path
     assert not sorted(name for path, name in named.items() if not comments.get(path, "").strip())
 
 
-def words(enum: Any) -> set[str]:
+def words(enum: EnumDescriptor) -> set[str]:
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return {value.name.removeprefix(prefix).lower() for value in enum.values if value.number}
 
@@ -78,13 +81,6 @@ def words(enum: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("enum", "literal"),
     [
-        (simsd_pb2.Method, request.Method),
-        (simsd_pb2.Layout, request.Layout),
-        (simsd_pb2.Fallback, request.Fallback),
-        (simsd_pb2.Remasking, request.Remasking),
-        (simsd_pb2.Drafter, request.Drafter),
-        (simsd_pb2.Routing, request.Routing),
-        (simsd_pb2.RoutingScore, request.RoutingScore),
         (simsd_pb2.FinishReason, request.FinishReason),
         (simsd_pb2.RevealKind, request.RevealKind),
         (simsd_pb2.Role, schemas.Message.model_fields["role"].annotation),
@@ -95,12 +91,21 @@ def test_enums_have_our_words(enum: Any, literal: Any) -> None:
     assert words(enum.DESCRIPTOR) == set(get_args(literal))
 
 
+@pytest.mark.parametrize("option", [o for o in DECODE_OPTIONS.values() if o.choices], ids=lambda option: option.name)
+def test_options_have_our_words(option: Option) -> None:
+    """In the proto file and in what the client's type checker sees."""
+    assert words(simsd_pb2.SimSDOptions.DESCRIPTOR.fields_by_name[option.name].enum_type) == set(option.choices)
+    assert set(get_args(get_type_hints(Options)[option.name])) == set(option.choices)
+
+
 def fields(message: Any) -> set[str]:
     return set(message.DESCRIPTOR.fields_by_name)
 
 
 def test_messages_have_our_fields() -> None:
-    assert fields(simsd_pb2.SimSDOptions) == schemas.SimSDOptions.model_fields.keys() - {"events"}
+    placed = {place: {o.name for o in DECODE_OPTIONS.values() if o.place == place} for place in get_args(Place)}
+    assert fields(simsd_pb2.SimSDOptions) == placed["simsd"]
+    assert fields(simsd_pb2.GenerateRequest) >= placed["body"]
     assert fields(simsd_pb2.Usage) | fields(simsd_pb2.Stats) == set(request.Stats.__dataclass_fields__)
     not_here = {"n", "stream", "stream_options", "user", "top_logprobs", "max_completion_tokens"}
     asked = fields(simsd_pb2.GenerateRequest) - {"prompt", "prompt_token_ids"}

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from simsd.config import WorkerConfig
-from simsd.decoding.sampling import uniform
+from simsd.decoding.noise import uniform
 from simsd.errors import CheckpointError, ContextLengthError, QueueFullError
 from simsd.forward.pages import PagePool
 from simsd.in_process import collect, generate_all
 from simsd.messages.request import DecodeParams
-from simsd.models.config import block_size_from_name, load_model_config
+from simsd.models.checkpoint import load_model_config
 from simsd.models.layers import rope_table
-from simsd.models.registry import load_model
+from simsd.models.loading import load_model
+from simsd.models.sdar import block_size_from_name
 from simsd.worker.worker import Worker
 from tests.unit.checkpoints import write_checkpoint
 from tests.unit.loops import SHAPE, Pair, request
@@ -44,6 +45,17 @@ def test_what_the_draft_s_context_cannot_hold_is_refused(tmp_path: Path) -> None
     loop = pair.loop(pair.worker("target"), pair.worker("draft"))
     with pytest.raises(ContextLengthError, match="draft"):
         generate_all(loop, [request("a", 60, max_tokens=10)])
+
+
+def test_a_draft_that_is_done_sooner_does_not_narrow_its_mates_distributions(pair: Pair) -> None:
+    """Four draft steps with the 8 likeliest tokens, beside one step with 64: all were failed in the second step."""
+    asked = [
+        request("narrow", 9, temperature=1.0, draft_top_k=8, draft_steps=4, gamma=4),
+        request("wide", 9, temperature=1.0, draft_top_k=64, draft_steps=1, gamma=4),
+    ]
+    loop = pair.loop(pair.worker("target"), pair.worker("draft"))
+    alone = [generate_all(loop, [each])[0].token_ids for each in asked]
+    assert [done.token_ids for done in generate_all(loop, asked)] == alone
 
 
 def test_uniform_is_below_one() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simsd.verification.rows import DATA, MASK, NEVER, TRUNK, Rows, visibility
+from simsd.verification.rows import DATA, MASK, NEVER, TRUNK, Rows
+from simsd.verification.visibility import visibility
 
 MASK_ID = 999
 

@@ -2,45 +2,52 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from simsd.decoding.sampling import (
+from simsd.decoding.noise import (
     ACCEPT,
     DRAFT,
     RECOVER,
     SAMPLE,
-    RowParams,
-    entropies,
-    filtered_log_probs,
+    first_uniform,
     gumbel_argmax,
     noise_keys,
-    sample,
-    score,
+    token_counters,
     uniform,
 )
+from simsd.decoding.sampling import entropies
 from simsd.messages.request import DecodeParams
+from simsd.verification.schemes import Want
+from tests.unit.numbers import log_probs_of, sample, score
 
 PURPOSES = (SAMPLE, DRAFT, ACCEPT, RECOVER)
 UNLIKELY = 1e-3
 """Seeds are fixed, so a p-value below this is a fault, not bad luck."""
 
 
-def ints(*values: int) -> Tensor:
-    return torch.tensor(values, dtype=torch.int64)
+def ints(*values: int) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def noise(keys: NDArray[np.int64], tokens: NDArray[np.int64]) -> Tensor:
+    """[M, T] uniform numbers of these tokens."""
+    return uniform(torch.from_numpy(keys), token_counters(torch.from_numpy(tokens)))
 
 
 def draw(count: int, varied: str, purpose: int = SAMPLE, start: int = 0) -> Tensor:
     """`count` uniform numbers [count] that differ in one argument only."""
     if varied == "token":
-        return uniform(noise_keys(ints(1), ints(2), ints(3), purpose), torch.arange(start, start + count))[0]
-    parts = {name: torch.full((count,), value) for name, value in (("seed", 1), ("position", 2), ("revealed", 3))}
-    parts[varied] = torch.arange(start, start + count)
-    return uniform(noise_keys(parts["seed"], parts["position"], parts["revealed"], purpose), ints(5))[:, 0]
+        return noise(noise_keys(ints(1), ints(2), ints(3), purpose), np.arange(start, start + count))[0]
+    parts = {name: np.full(count, value) for name, value in (("seed", 1), ("position", 2), ("revealed", 3))}
+    parts[varied] = np.arange(start, start + count)
+    return noise(noise_keys(parts["seed"], parts["position"], parts["revealed"], purpose), ints(5))[:, 0]
 
 
 ARGUMENTS = pytest.mark.parametrize("varied", ["seed", "position", "revealed", "token"])
@@ -92,8 +99,9 @@ def test_noise_is_a_function_of_its_arguments_alone() -> None:
     for i in range(4):
         assert noise_keys(seed[i : i + 1], position[i : i + 1], revealed[i : i + 1], DRAFT).item() == keys[i]
     order = ints(2, 0, 3, 1)
-    assert torch.equal(noise_keys(seed[order], position[order], revealed[order], DRAFT), keys[order])
-    assert torch.equal(uniform(keys, torch.arange(50))[:, 20:30], uniform(keys, torch.arange(20, 30)))
+    assert (noise_keys(seed[order], position[order], revealed[order], DRAFT) == keys[order]).all()
+    assert torch.equal(noise(keys, np.arange(50))[:, 20:30], noise(keys, np.arange(20, 30)))
+    assert (first_uniform(keys) == noise(keys, np.arange(1))[:, 0].numpy()).all()
     changed = [
         (8, 4, 2, DRAFT),
         (7, 5, 2, DRAFT),
@@ -122,14 +130,14 @@ def test_the_hash_is_pinned() -> None:
             key = mix((key + (part + 1) * golden) & mask)
         expected = ((mix((key + (token + 1) * golden) & mask) >> 11) + 0.5) * 2.0**-53
         keys = noise_keys(ints(seed), ints(position), ints(revealed), purpose)
-        assert uniform(keys, ints(token)).item() == expected
+        assert noise(keys, ints(token)).item() == expected
 
 
 def test_gumbel_argmax_draws_from_the_softmax() -> None:
     weights = torch.tensor([0.5, -1.0, 2.0, 0.0, -math.inf, 1.0])
     count = 30_000
-    keys = noise_keys(torch.arange(count), torch.full((count,), 3), torch.full((count,), 1), SAMPLE)
-    drawn = torch.bincount(gumbel_argmax(weights.expand(count, -1), keys), minlength=6)
+    keys = noise_keys(np.arange(count), np.full(count, 3), np.full(count, 1), SAMPLE)
+    drawn = torch.bincount(gumbel_argmax(weights.expand(count, -1), torch.from_numpy(keys)), minlength=6)
     assert drawn[4] == 0
     expected = weights.softmax(0)[[0, 1, 2, 3, 5]].double()
     observed = drawn[[0, 1, 2, 3, 5]].numpy()
@@ -142,17 +150,17 @@ def test_noise_belongs_to_the_token_not_to_its_column() -> None:
     """A sample over a top-k list equals the sample over the vocabulary with the rest at -inf."""
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(200, 30, generator=generator)
-    keys = noise_keys(torch.arange(200), torch.zeros(200).long(), torch.zeros(200).long(), DRAFT)
+    keys = torch.from_numpy(noise_keys(np.arange(200), np.zeros(200, np.int64), np.zeros(200, np.int64), DRAFT))
     ids = torch.stack([torch.randperm(30, generator=generator)[:10] for _ in range(200)])
     columns = gumbel_argmax(weights.gather(1, ids), keys, ids)
     cut = torch.full_like(weights, -math.inf).scatter(1, ids, weights.gather(1, ids))
     assert torch.equal(ids.gather(1, columns.unsqueeze(1)).squeeze(1), gumbel_argmax(cut, keys))
 
 
-def rows(*settings_of: tuple[float, int, float]) -> RowParams:
+def rows(*settings_of: tuple[float, int, float]) -> list[Want]:
     """(temperature, top_k, top_p) per row; seeds and positions 0, 1, 2, ..."""
     params = [DecodeParams(temperature=t, top_k=k, top_p=p, seed=i) for i, (t, k, p) in enumerate(settings_of)]
-    return RowParams.build([(p, i, 0) for i, p in enumerate(params)], torch.device("cpu"))
+    return [(p, i, 0) for i, p in enumerate(params)]
 
 
 def slow_softmax(values: list[float]) -> list[float]:
@@ -204,7 +212,7 @@ def test_filters_against_a_slow_reference(logits: list[list[float]], data: st.Da
     wanted = [data.draw(filters) for _ in logits]
     expected = [slow_filter(row, *each) for row, each in zip(logits, wanted, strict=True)]
     assume(all(margin > 1e-5 for _, margin in expected))
-    found = filtered_log_probs(torch.tensor(logits), rows(*wanted)).exp()
+    found = log_probs_of(torch.tensor(logits), rows(*wanted)).exp()
     for row, found_row, (probs, _) in zip(logits, found.tolist(), expected, strict=True):
         assert sorted(found_row) == pytest.approx(sorted(probs), abs=1e-5)
         ranked = sorted(range(len(row)), key=lambda i: -row[i])
@@ -234,34 +242,34 @@ def test_filters_by_hand() -> None:
         (0.0, 1, 0.1): [0.5, 0.25, 0.125, 0.125],  # greedy: only asked for confidences
     }
     for each, expected in table.items():
-        assert filtered_log_probs(logits, rows(each)).exp()[0].tolist() == pytest.approx(expected, abs=1e-6), each
-    together = filtered_log_probs(logits.expand(len(table), -1), rows(*table)).exp()
+        assert log_probs_of(logits, rows(each)).exp()[0].tolist() == pytest.approx(expected, abs=1e-6), each
+    together = log_probs_of(logits.expand(len(table), -1), rows(*table)).exp()
     assert torch.allclose(together, torch.tensor(list(table.values())), atol=1e-6)
 
 
 def test_a_token_at_minus_infinity_is_never_kept() -> None:
     """The mask token's logit is -inf before the filters."""
     logits = torch.tensor([[0.0, -math.inf, 1.0]]).expand(3, -1)
-    probs = filtered_log_probs(logits, rows((1.0, 0, 1.0), (1.0, 3, 0.999), (0.0, 0, 1.0))).exp()
+    probs = log_probs_of(logits, rows((1.0, 0, 1.0), (1.0, 3, 0.999), (0.0, 0, 1.0))).exp()
     assert (probs[:, 1] == 0).all()
     assert torch.allclose(probs.sum(dim=1), torch.ones(3))
-    assert all(math.isfinite(nats) for nats in entropies(filtered_log_probs(logits, rows(*[(1.0, 0, 1.0)] * 3))))
+    assert entropies(log_probs_of(logits, rows(*[(1.0, 0, 1.0)] * 3))).isfinite().all()
 
 
 def test_score_by_hand() -> None:
     """Greedy rows: the best token, its probability twice; else the sample and its own probability. Entropy in nats."""
-    log_probs = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]).log()
+    log_probs = torch.tensor([[0.0, 0.5, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]]).log()
     scores = score(log_probs, rows((0, 0, 1), (0, 0, 1), (0, 0, 1)))
-    assert (scores.token, scores.entropy) == ([0, 0, 2], [])
+    assert (scores.token, scores.entropy) == ([1, 1, 3], [])
     assert scores.confidence == scores.top == pytest.approx([0.5, 1.0, 0.5])
     by_hand = [1.5 * math.log(2), 0.0, -0.2 * math.log(0.2) - 0.3 * math.log(0.3) - 0.5 * math.log(0.5)]
-    assert entropies(log_probs) == pytest.approx(by_hand, abs=1e-6)
-    by_entropy = RowParams.build([(DecodeParams(remasking="entropy"), 0, 0)] * 3, torch.device("cpu"))
-    assert score(log_probs, by_entropy).entropy == entropies(log_probs)
+    assert entropies(log_probs).tolist() == pytest.approx(by_hand, abs=1e-6)
+    by_entropy: list[Want] = [(DecodeParams(remasking="entropy"), 0, 0)] * 3
+    assert score(log_probs, by_entropy).entropy == pytest.approx(by_hand, abs=1e-6)
     count = 50
     many, params = log_probs[:1].expand(count, -1), rows(*[(1.0, 0, 1.0)] * count)
     scores = score(many, params)
-    assert set(scores.token) == {0, 1, 2}
+    assert set(scores.token) == {1, 2, 3}
     assert scores.confidence == pytest.approx([many[0].exp()[t].item() for t in scores.token])
     assert scores.top == pytest.approx([0.5] * count)
 
@@ -271,20 +279,20 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(40, 25, generator=generator) * 2
     params = rows(*[((0.0, 0.7, 1.0, 1.5)[i % 4], (0, 5)[i % 2], (1.0, 0.9, 0.5)[i % 3]) for i in range(40)])
-    together = filtered_log_probs(logits, params)
+    together = log_probs_of(logits, params)
     for purpose in (SAMPLE, DRAFT):
         tokens = sample(together, params, purpose)
         for i in range(40):
-            alone = params.select(ints(i))
-            assert sample(filtered_log_probs(logits[i : i + 1], alone), alone, purpose).item() == tokens[i]
+            alone = params[i : i + 1]
+            assert sample(log_probs_of(logits[i : i + 1], alone), alone, purpose).item() == tokens[i]
     assert not torch.equal(sample(together, params, SAMPLE), sample(together, params, DRAFT))
-    greedy = params.temperature == 0
+    greedy = torch.tensor([p.temperature == 0 for p, _, _ in params])
     assert torch.equal(sample(together, params, SAMPLE)[greedy], logits[greedy].argmax(dim=1))
 
 
 def test_very_low_temperature_is_greedy() -> None:
     logits = torch.randn(30, 20, generator=torch.Generator().manual_seed(2)) * 4
     params = rows(*[(1e-6, 0, 1.0)] * 30)
-    log_probs = filtered_log_probs(logits, params)
+    log_probs = log_probs_of(logits, params)
     assert not log_probs.isnan().any()
     assert torch.equal(sample(log_probs, params, SAMPLE), logits.argmax(dim=1))

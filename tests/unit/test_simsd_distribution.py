@@ -10,16 +10,17 @@ from torch import Tensor
 
 from simsd.config import LoopConfig, WorkerConfig
 from simsd.decoding import draft as draft_module
-from simsd.decoding.accept import Slots
-from simsd.decoding.draft import DraftState
-from simsd.decoding.sampling import RowParams, Scores, filtered_log_probs
+from simsd.decoding.draft import Drafting
 from simsd.in_process import LocalClient, generate_all
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Request
 from simsd.tokens.tokenizer import Tokenizer
+from simsd.verification.accept import Scores, Slots
 from simsd.worker.worker import Worker
 from tests import oracle
+from tests.unit import toy_tokenizer
 from tests.unit.checkpoints import Shape, write_checkpoint
+from tests.unit.numbers import log_probs_of
 
 VOCAB, MASK, B = 5, 4, 3
 PROMPT = [1, 2, 0]
@@ -32,7 +33,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Toke
     workers = []
     for role, seed in (("target", 1), ("draft", 2)):
         shape = Shape(vocab_size=VOCAB, hidden_size=16, heads=2, kv_heads=1, intermediate_size=24)
-        path = write_checkpoint(tmp_path_factory.mktemp(role), shape, seed=seed, block_size=B, mask_token_id=MASK)
+        path = tmp_path_factory.mktemp(role)
+        write_checkpoint(path, shape, seed=seed, block_size=B, mask_token_id=MASK, tokenizer=False)
+        toy_tokenizer.write_letters(path, VOCAB - 1)
         workers.append(Worker(WorkerConfig(role=role, model=str(path))))
     return workers[0], workers[1], Tokenizer.load(path)
 
@@ -42,8 +45,7 @@ def conditional(worker: Worker, block: list[int], offset: int, params: DecodePar
     tokens = PROMPT + block
     logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))[len(PROMPT) + offset]
     logits[MASK] = -math.inf
-    rows = RowParams.build([(params, len(PROMPT) + offset, 0)], logits.device)
-    return filtered_log_probs(logits.unsqueeze(0), rows)[0].exp()
+    return log_probs_of(logits.unsqueeze(0), [(params, len(PROMPT) + offset, 0)])[0].exp()
 
 
 Plan = tuple[tuple[int, tuple[float, ...]], ...]
@@ -127,7 +129,7 @@ def test_picking_by_the_sampled_token_is_caught(
 ) -> None:
     """The test of the test: the public implementation's way of choosing positions must fail it."""
 
-    def biased(state: DraftState, slots: Slots, scores: Scores, step: int) -> list[int]:
+    def biased(state: Drafting, slots: Slots, scores: Scores, step: int) -> list[int]:
         sampled = slots.of(scores.confidence)
         return sorted(range(len(sampled)), key=lambda i: -sampled[i])[: state.owed(step)]
 

@@ -160,7 +160,7 @@ def test_the_stop_that_ends_first_decides(tokenizer: Tokenizer) -> None:
 
 
 def test_special_tokens_have_no_text_and_do_not_split_a_character(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    end_of_turn = tokenizer.end_of_turn_id
+    end_of_turn = tokenizer.token_id("<|im_end|>")
     assert end_of_turn is not None
     first, *rest = tokenizer.encode("🦉")
     ids = [first, end_of_turn, *rest]

@@ -96,14 +96,12 @@ def test_hash_follows_content_not_layout(tmp_path: Path, directory: Path, tokeni
 def test_sizes_and_ids(tokenizer: Tokenizer, oracle: PreTrainedTokenizerFast) -> None:
     assert tokenizer.vocab_size == len(oracle) == 322
     assert tokenizer.mask_token_id == MASK_ID
-    assert tokenizer.end_of_turn_id == oracle.convert_tokens_to_ids("<|im_end|>")
+    assert tokenizer.token_id("<|im_end|>") == oracle.convert_tokens_to_ids("<|im_end|>")
 
 
-def test_mask_token_is_the_arguments_then_the_configs_then_the_tokenizers(tmp_path: Path) -> None:
+def test_mask_token_is_the_arguments_then_the_tokenizers(tmp_path: Path) -> None:
     toy_tokenizer.write(tmp_path)
     assert Tokenizer.load(tmp_path).mask_token_id == MASK_ID
-    (tmp_path / "config.json").write_text(json.dumps({"mask_token_id": 7}))
-    assert Tokenizer.load(tmp_path).mask_token_id == 7
     assert Tokenizer.load(tmp_path, mask_token_id=9).mask_token_id == 9
 
 
@@ -160,8 +158,53 @@ def test_template_variables_are_no_way_into_the_library(tokenizer: Tokenizer, na
 
 def test_a_template_cannot_reach_python(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(toy_tokenizer.write(tmp_path, "{{ messages.__class__.__mro__[1].__subclasses__() }}"))
-    with pytest.raises(RequestError, match="refuses"):
+    with pytest.raises(CheckpointError, match="the model's chat template fails on these messages: SecurityError"):
         tokenizer.encode_messages([{"role": "user", "content": "Hi"}])
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{% for m in messages %}", "is broken in line 1"),
+        ("\n{{ messages | nonsense }}", "is broken in line 2: No filter named 'nonsense'"),
+        ("{{ messages | length + 'x' }}", "fails: TypeError"),
+        ("{{ 1 / 0 }}", "fails: ZeroDivisionError"),
+    ],
+)
+@pytest.mark.parametrize("file", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_broken_template_is_found_at_start(tmp_path: Path, template: str, says: str, file: str) -> None:
+    toy_tokenizer.write(tmp_path, None)
+    if file == "chat_template.jinja":
+        (tmp_path / file).write_text(template)
+    else:
+        content = json.loads((tmp_path / file).read_text()) | {"chat_template": template}
+        (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(CheckpointError) as caught:
+        Tokenizer.load(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / file}: the chat template {says}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_wants_more_than_one_message_is_not_broken(tmp_path: Path) -> None:
+    template = "{% if messages | length < 2 %}{{ raise_exception('two messages') }}{% endif %}ok"
+    tokenizer = Tokenizer.load(toy_tokenizer.write(tmp_path, template))
+    assert tokenizer.render([{"role": "user", "content": "Hi"}] * 2) == "ok"
+    with pytest.raises(RequestError, match="refuses these messages: two messages"):
+        tokenizer.render([{"role": "user", "content": "Hi"}])
+
+
+def test_faults_at_run_time_are_the_templates_or_the_requests(tmp_path: Path) -> None:
+    """By its own words or on a request's variables it is the request; by itself it is the template."""
+    template = "{% if messages | length > 1 %}{{ 1 + 'x' }}{% endif %}{{ (width or 3) * 2 + 1 }}"
+    tokenizer = Tokenizer.load(toy_tokenizer.write(tmp_path, template))
+    user = [{"role": "user", "content": "Hi"}]
+    assert tokenizer.render(user, width=5) == "11"
+    with pytest.raises(RequestError, match=r"chat_template_kwargs: .* TypeError") as caught:
+        tokenizer.render(user, width=[1])
+    assert caught.value.param == "chat_template_kwargs"
+    for variables in ({}, {"width": 5}):  # these change nothing about it
+        with pytest.raises(CheckpointError, match="the model's chat template fails on these messages: TypeError"):
+            tokenizer.render(user * 2, **variables)
 
 
 def test_no_template_is_said(tmp_path: Path) -> None:

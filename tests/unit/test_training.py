@@ -8,12 +8,12 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from simsd.models.registry import build_model, load_model
+from simsd.models.loading import build_model, load_model
 from training.data import ROW_LENGTH, Batch, Example, ExampleSource, laid_out_length, make_batch, padded_to_block
 from training.data import training_attn_mask as attn_mask_of
 from training.muon import Muon, orthogonalised
 from training.tokenizer import IM_END, MASK, PAD, chat_prompt, save_tokenizer, train_tokenizer
-from training.train_pair import DRAFT, TARGET, Plan, train, write_checkpoint
+from training.train_pair import DRAFT, TARGET, Plan, initialise, train, write_checkpoint
 
 TINY = Plan("tiny", hidden_size=64, layers=1, heads=2, kv_heads=1, intermediate_size=96, steps=4, warmup_steps=2)
 
@@ -144,6 +144,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 
 def test_a_checkpoint_is_read_back(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = build_model(TINY.config)
+    initialise(model, seed=0)
     write_checkpoint(model, tokenizer, tmp_path)
     loaded = load_model(tmp_path)
     assert loaded.config == TINY.config

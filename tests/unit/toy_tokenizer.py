@@ -85,3 +85,13 @@ def write_slow(directory: Path) -> Path:
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return directory
+
+
+def write_letters(directory: Path, count: int) -> Path:
+    """A tokenizer of so many letters, and a mask token behind them: for models with as small a vocabulary."""
+    tokenizer = Tokenizer(models.BPE({chr(ord("a") + i): i for i in range(count)}, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|mask|>"])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"mask_token": "<|mask|>"}))
+    return directory

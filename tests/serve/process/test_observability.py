@@ -18,10 +18,18 @@ from deployments import metrics, tracing
 from deployments.logs import logging_config
 from deployments.metrics import COUNTERS, GAUGES, HISTOGRAMS, RequestRecord, samples
 from deployments.tracing import LoopTracing, Tracing
-from simsd.errors import ConfigError, ContextLengthError, InternalError, QueueFullError, RequestError, WorkerLostError
+from simsd.errors import (
+    CheckpointError,
+    ConfigError,
+    ContextLengthError,
+    InternalError,
+    QueueFullError,
+    RequestError,
+    WorkerLostError,
+)
 from simsd.loop.metrics import LoopMetrics
-from simsd.messages.request import DecodeParams, Output, Request, Stats
-from simsd.messages.round import Verdict, Verdicts
+from simsd.messages.request import DecodeParams, Output, Request, RevealKind, Stats
+from simsd.messages.round import BlockVerdict, Verdict, Verdicts
 from tests.serve.cluster import wait_until
 from tests.serve.command import Command
 
@@ -67,6 +75,7 @@ def test_a_request_that_got_nowhere() -> None:
         (ContextLengthError("no"), "context_length_exceeded"),
         (QueueFullError("no"), "queue_full"),
         (WorkerLostError("no", "draft"), "unavailable"),
+        (CheckpointError("no"), "checkpoint_error"),
         (InternalError("no"), "internal_error"),
     ],
 )
@@ -76,9 +85,14 @@ def test_an_error_is_counted_by_its_code(error: Exception, outcome: str) -> None
     assert failed.outcome == outcome
 
 
+def decided(drafted: int, *kinds: RevealKind) -> Verdict:
+    reveals = [(offset, 9) for offset in range(len(kinds))]
+    return Verdict(8, [BlockVerdict(reveals, list(kinds), drafted=drafted)], draft_cached=8)
+
+
 def test_every_counter_is_fed_with_its_labels() -> None:
     counted = LoopMetrics()
-    counted.count([], [], Verdicts({"a": Verdict(8, drafted=2, accepted=1)}, 1, 8, 0.5))
+    counted.count([], [], Verdicts({"a": decided(2, "accepted")}, 1, 8, 0.5))
     fed = {name: len(values) for name, values, _ in samples(counted)}
     by_request = {"simsd_requests": 2, "simsd_request_phase_seconds": 1}
     assert fed | by_request == {name: len(labels) for name, (_, labels) in COUNTERS.items()}
@@ -174,7 +188,7 @@ def test_spans_of_a_round() -> None:
     began = records[2].began + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracing.time, "perf_counter", lambda: began + 0.5)
-        drafted = Verdict(8, draft_cached=8, drafted=4, accepted=3, recovered=1)
+        drafted = decided(4, "accepted", "accepted", "accepted", "recovered")
         loop.round(began, Verdicts({"a": drafted, "b": Verdict(8), "gone": Verdict(8)}, 1, 40, 0.2, 4, 36, 0.1))
         for each in records:
             loop.ended(each)

@@ -1,4 +1,4 @@
-"""What a running cluster is made of: components that can be killed, processes, actors, objects."""
+"""What a running cluster is made of: components that can be killed, actors, objects, nodes."""
 
 import contextlib
 import logging
@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import ray
@@ -18,49 +17,13 @@ from ray.cluster_utils import Cluster
 
 from deployments.coordinator import EngineState
 from deployments.local import APP_NAME, ENVIRONMENT, OBJECT_STORE_BYTES, STOP_GRACE_S
-from deployments.processes import descendants, nothing_left_behind
+from deployments.processes import nothing_left_behind
 from simsd.messages.worker import Role
+from simsd_bench.processes import processes
 
 Component = Literal["draft", "target", "coordinator", "ingress"]
 NODE_CHECK = {"RAY_health_check_period_ms": "1000"}
 """A lost node is noticed after some seconds."""
-REPLICA = "ray::ServeReplica:"
-NAMES = {
-    f"{REPLICA}{APP_NAME}:Ingress": "ingress replica",
-    f"{REPLICA}{APP_NAME}:Coordinator": "coordinator replica",
-    f"{REPLICA}{APP_NAME}:TargetServer": "target replica",
-    f"{REPLICA}{APP_NAME}:DraftServer": "draft replica",
-    "ray::Engine": "engine",
-    "ray::ServeController": "Serve's controller",
-    "ray::ProxyActor": "Serve's proxy",
-    "raylet": "raylet",
-    "gcs_server": "GCS",
-}
-"""What a process' command line begins with, or the name of its program -> what we call it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    name: str
-    pid: int
-    rss_mb: float
-    fds: int
-
-
-def processes() -> list[Process]:
-    """Those below this one that `NAMES` has, and all others as "other"."""
-    found = []
-    for pid in descendants(os.getpid()):
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            fds = len(os.listdir(f"/proc/{pid}/fd"))
-        except OSError:  # gone by now
-            continue
-        names = [name for start, name in NAMES.items() if command.startswith(start) or command.endswith(f"/{start}")]
-        rss_mb = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-        found.append(Process(names[0] if names else "other", pid, rss_mb, fds))
-    return found
 
 
 def engines() -> dict[Role, EngineState]:

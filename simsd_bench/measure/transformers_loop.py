@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
-from simsd.models.registry import checkpoint_slices
-from simsd.models.sdar import SDARForCausalLM
+from simsd.models.checkpoint import layout_of
+from simsd.models.loading import checkpoint_tensors
+from simsd.models.model import BlockDiffusionModel
 
 SHAPE = (
     "vocab_size",
@@ -28,17 +29,16 @@ SHAPE = (
 """Of a `ModelConfig`, by the names that transformers has for it, too."""
 
 
-def qwen3(model: SDARForCausalLM) -> Qwen3ForCausalLM:
-    """transformers' model with the weights of `model`, under the checkpoint's names."""
+def qwen3(model: BlockDiffusionModel) -> Qwen3ForCausalLM:
+    """transformers' model with the weights of `model`, a dense SDAR: its checkpoint's names are Qwen3's."""
     config = model.config
     shape = {name: getattr(config, name) for name in SHAPE}
     rope = {"rope_type": "default", "rope_theta": config.rope_theta}
-    weight = model.model.embed_tokens.weight
-    with torch.device(weight.device):
+    with torch.device(model.head.device):
         plain = Qwen3ForCausalLM(Qwen3Config(**shape, rope_parameters=rope, attn_implementation="sdpa"))
-    missing, unexpected = plain.load_state_dict(checkpoint_slices(model, config), strict=False)
-    assert not unexpected and set(missing) <= ({"lm_head.weight"} if config.tie_word_embeddings else set())
-    return plain.to(weight.dtype).eval()
+    missing, unexpected = plain.load_state_dict(checkpoint_tensors(model), strict=False)
+    assert not unexpected and set(missing) <= layout_of(config).copies.keys()
+    return plain.to(model.head.dtype).eval()
 
 
 class PlainLoop:

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ import httpx
 from simsd.errors import ConfigError, SimSDError
 from simsd.eval.datasets import Item
 from simsd.in_process import generate_all
+from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams, Request
 from simsd_bench.measure.decode import Tick
 from simsd_bench.measure.methods import Protocol, methods
@@ -25,19 +26,8 @@ from simsd_bench.measure.pair import PairSpec
 from simsd_bench.measure.server import Server, serving
 from simsd_client import AsyncSimSDClient, CallError, Options
 
-OVER_HTTP = ("method", "gamma", "draft_steps", "layout", "fallback", "remasking", "steps", "threshold", "row_budget")
-"""Fields of DecodeParams that the `simsd` object of a request has; beside it the body has `PLAIN`."""
 PLAIN = ("max_tokens", "temperature", "ignore_eos")
-HTTP_METHODS = (
-    "vanilla-static",
-    "vanilla-dynamic",
-    "vanilla-sequential",
-    "simsd",
-    "simsd-steps",
-    "simsd-sequential",
-    "simsd-branches",
-    "exact",
-)
+"""Options that every body has beside its `simsd` object."""
 DEFAULT_METHODS = ("vanilla-static", "vanilla-dynamic", "simsd")
 TIMEOUT_S = 300.0
 
@@ -63,20 +53,19 @@ class ServerError(SimSDError):
 def body(item: Item, params: DecodeParams) -> dict[str, Any]:
     """A streamed chat completion with these settings; what is left at its default goes without saying.
 
-    `ConfigError` names a setting that the API does not have.
+    `ConfigError` names a setting that has no place in the `simsd` object.
     """
-    defaults = DecodeParams()
-    names = [field.name for field in fields(DecodeParams) if field.name not in PLAIN]
-    told = {name: getattr(params, name) for name in names if getattr(params, name) != getattr(defaults, name)}
-    beyond = sorted(told.keys() - set(OVER_HTTP))
+    options = [option for option in options_of(DecodeParams).values() if option.name not in PLAIN]
+    told = [option for option in options if getattr(params, option.name) != option.default]
+    beyond = sorted(option.name for option in told if option.place != "simsd")
     if beyond:
-        raise ConfigError(f"{beyond[0]} cannot be chosen over HTTP; methods that can: {', '.join(HTTP_METHODS)}")
+        raise ConfigError(f"{beyond[0]} is not measured over HTTP")
     return {
         "messages": item.messages,
         **{name: getattr(params, name) for name in PLAIN},
         "stream": True,
         "stream_options": {"include_usage": True},
-        "simsd": told | {"method": params.method},
+        "simsd": {option.name: getattr(params, option.name) for option in told} | {"method": params.method},
     }
 
 

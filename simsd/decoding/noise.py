@@ -1,0 +1,103 @@
+"""Counter-based randomness.
+
+Every random number is a function of (request seed, position, tokens revealed in the block, purpose, token). There is no
+generator state, so an answer depends on nothing but its own request. Keys, one a row, are computed on the host; the
+noise of a row's tokens is made on the device.
+"""
+
+import functools
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+SAMPLE, DRAFT, ACCEPT, RECOVER = range(4)
+"""Purposes: the target's token (`exact` drafts share it), a draft's, the accept test, the recovered token."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_C1 = 0xBF58476D1CE4E5B9
+_C2 = 0x94D049BB133111EB
+
+
+_HALF = torch.tensor(0.5, dtype=torch.float64)
+"""As a tensor, since a number would turn integers into float32."""
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as an int64, which is what torch computes with."""
+    return value - 2**64
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014); products wrap."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_C1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_C2)
+    return x ^ (x >> np.uint64(31))
+
+
+def noise_keys(
+    seed: NDArray[np.int64], position: NDArray[np.int64], revealed: NDArray[np.int64], purpose: int
+) -> NDArray[np.int64]:
+    """One key per row; all arguments [M] -> [M]."""
+    golden = np.uint64(_GOLDEN)
+    key = _mix(seed.astype(np.uint64) + golden)
+    for part in (position, revealed, np.full_like(position, purpose)):
+        key = _mix(key + (part.astype(np.uint64) + np.uint64(1)) * golden)
+    return key.view(np.int64)
+
+
+class Counted(Protocol):
+    """Rows with what their noise is a function of, [M] each: sampling.RowParams."""
+
+    seed: NDArray[np.int64]
+    position: NDArray[np.int64]
+    revealed: NDArray[np.int64]
+
+
+def keys_of(counted: Counted, purpose: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The keys of some rows [R], by their numbers -> [R]."""
+    return noise_keys(counted.seed[rows], counted.position[rows], counted.revealed[rows], purpose)
+
+
+def first_uniform(keys: NDArray[np.int64]) -> NDArray[np.float64]:
+    """One number a key [M] -> [M] in the open interval (0, 1): that of token 0, as `uniform` has it."""
+    bits = _mix(keys.view(np.uint64) + np.uint64(_GOLDEN)) >> np.uint64(11)
+    numbers: NDArray[np.float64] = np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-53, 1 - 2.0**-53)
+    return numbers
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def uniform(keys: Tensor, counters: Tensor) -> Tensor:
+    """keys [M], counters int64 [M, T] or [T] -> float64 in the open interval (0, 1), [M, T]."""
+    x = keys.unsqueeze(-1) + counters
+    x = (x ^ _shift(x, 30)).mul_(_signed(_C1))
+    x = (x ^ _shift(x, 27)).mul_(_signed(_C2))
+    bits = _shift(x ^ _shift(x, 31), 11)
+    return (bits + _HALF).mul_(2.0**-53).clamp_(max=1 - 2.0**-53)
+
+
+def token_counters(tokens: Tensor) -> Tensor:
+    """What a token adds to its row's key; int64, any shape."""
+    return (tokens + 1) * _signed(_GOLDEN)
+
+
+@functools.lru_cache(8)
+def _all_counters(vocabulary: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return token_counters(torch.arange(vocabulary, device=device))
+
+
+def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = None) -> Tensor:
+    """Sample a column of each row in proportion to exp(log_weights) [M, T] -> int64 [M].
+
+    `tokens` [M, T] are the token ids of the columns, if they are not 0..T-1: noise belongs to the token.
+    """
+    vocabulary, device = log_weights.shape[-1], log_weights.device
+    counters = _all_counters(vocabulary, device) if tokens is None else token_counters(tokens)
+    return (log_weights - torch.log(-torch.log(uniform(keys, counters)))).argmax(dim=-1)
