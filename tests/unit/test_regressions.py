@@ -19,9 +19,9 @@ from simsd.models.loading import load_model
 from simsd.models.sdar import block_size_from_name
 from simsd.worker.worker import Worker
 from tests.unit.checkpoints import write_checkpoint
+from tests.unit.forward.test_pages import PAGE, filled
 from tests.unit.loops import SHAPE, Pair, request
-from tests.unit.test_kv_cache import PAGE, filled
-from tests.unit.test_registry import UNTIED, edit_config
+from tests.unit.models.test_registry import UNTIED, edit_config
 
 
 def test_a_burst_between_two_rounds_is_bounded_too(pair: Pair) -> None:

@@ -18,7 +18,7 @@ from simsd.tokens.tokenizer import Tokenizer
 from tests.serve.cluster import FREED_WITHIN_S, held, wait_until
 from tests.serve.server.conftest import TIMEOUT_S, Server
 from tests.serve.sse import chunks
-from tests.unit.test_text import cut_at_stop
+from tests.unit.tokens.test_text import cut_at_stop
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 AT_ONCE = 32

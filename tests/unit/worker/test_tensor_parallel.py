@@ -15,9 +15,9 @@ from simsd.in_process import generate_all
 from simsd.models.loading import load_model
 from simsd.worker.tensor_parallel import LocalRanks
 from tests.unit.checkpoints import Shape, write_checkpoint
+from tests.unit.loop.test_async_scheduling import Queueing
 from tests.unit.loops import Pair, answers, mixed_requests, write_pair
-from tests.unit.test_async_scheduling import Queueing
-from tests.unit.test_draft_ahead import Ahead
+from tests.unit.worker.test_draft_ahead import Ahead
 
 SHAPE = Shape(hidden_size=32, heads=4, kv_heads=2, intermediate_size=48)
 

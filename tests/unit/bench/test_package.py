@@ -7,7 +7,7 @@ from pathlib import Path
 
 import simsd_bench
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WITHOUT = """
 import sys
 

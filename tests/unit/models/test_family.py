@@ -22,8 +22,8 @@ from tests.oracle import block_causal, dense_logits
 from tests.unit import toy_tokenizer
 from tests.unit.checkpoints import Shape, random_weights, write_checkpoint, write_weights
 from tests.unit.loops import answers, request
+from tests.unit.models.test_logits import oracle_of
 from tests.unit.scratch_family import ARCHITECTURE, KEYS, SCRATCH, Scratch, read_config
-from tests.unit.test_model import oracle_of
 
 SHAPE = Shape(hidden_size=32, heads=4, kv_heads=2, intermediate_size=48)
 NAMES = {

@@ -11,7 +11,7 @@ from simsd.models.checkpoint import load_model_config
 from simsd.models.loading import load_model
 from simsd.models.sdar import block_size_from_name
 from tests.unit.checkpoints import write_checkpoint
-from tests.unit.test_registry import UNTIED, edit_config
+from tests.unit.models.test_registry import UNTIED, edit_config
 
 
 @pytest.mark.parametrize("architectures", [[], ["SDARForCausalLM", "Other"], None])

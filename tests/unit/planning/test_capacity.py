@@ -246,7 +246,7 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guides_example_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "capacity.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| `(--draft-steps .*)` \| (\S+) ms \| (\S+) s \| (\S+) s \| (\S+) \|$", text, flags=re.MULTILINE
     )

@@ -162,6 +162,6 @@ def test_help_of_the_command_line_is_that_of_the_option() -> None:
 
 
 def test_the_documents_name_every_option_of_a_body() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "http.md").read_text(encoding="utf-8")
     rows = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
     assert not [name for name, one in OPTIONS.items() if one.place != "process" and f"`{name}`" not in rows]

@@ -21,7 +21,7 @@ from simsd_client import CallError, Options, SimSDClient
 from simsd_client.requests import generate_request
 from simsd_client.v1 import simsd_pb2
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROTO = "protos/simsd/v1/simsd.proto"
 DECODE_OPTIONS = options_of(request.DecodeParams)
 GENERATED = ("simsd_pb2.py", "simsd_pb2.pyi", "simsd_pb2_grpc.py")

@@ -22,7 +22,7 @@ from simsd.worker.tensor_parallel import LeadingWorker
 from simsd.worker.worker import Worker
 from tests.unit import pairs
 from tests.unit.loops import settled
-from tests.unit.test_draft_ahead import Ahead
+from tests.unit.worker.test_draft_ahead import Ahead
 
 T = TypeVar("T")
 METHODS: dict[str, dict[str, Any]] = {
