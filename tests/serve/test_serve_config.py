@@ -48,7 +48,7 @@ def test_files_and_options_that_are_refused(tmp_path: Path) -> None:
     missing = tmp_path / "missing.yaml"
     assert str(missing) in refused("--config", str(missing))
     gpu = OVERLAYS / "gpu-pair" / "serve-config.yaml"
-    assert "/models/SDAR-8B-Chat" in refused("--config", str(gpu), "--port", str(free_port()))
+    assert "draft: no directory /models/SDAR-1.7B-Chat" in refused("--config", str(gpu), "--port", str(free_port()))
     reserving = tmp_path / "gpus.yaml"
     reserving.write_text(CPU_DEMO.read_text().replace("device: cpu", "device: cpu\n      target_gpus: 99"))
     message = refused("--config", str(reserving), "--port", str(free_port()), "--grpc-port", str(free_port()))

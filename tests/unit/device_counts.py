@@ -1,6 +1,6 @@
 """What a round asks of a device: copies there and back and kernel launches, by method, temperature and batch size.
 
-`python -m tests.unit.device_counts` prints the table of docs/benchmarks.md; tests/unit/worker/test_device.py holds limits.
+`python -m tests.unit.device_counts` prints a table of docs/benchmarks.md; tests/unit/worker/test_device.py has bounds.
 Counted on the stand-in device (tests/unit/stand_in_device.py) with the tests' small random pair. Launches inside the
 model's `forward` and `logits` depend on its layers and are left out; the others do not depend on the model.
 """
