@@ -89,7 +89,7 @@ def _step(
     log_probs = log_probs_of(logits[positions], wants)
     values = log_probs.to(torch.float64)
     if params.temperature > 0:
-        keys = keys_of(RowParams.build(wants), SAMPLE, np.arange(len(wants)))
+        keys = keys_of(RowParams(wants), SAMPLE, np.arange(len(wants)))
         noise = uniform(torch.from_numpy(keys), token_counters(torch.arange(logits.shape[-1])))
         values = values - torch.log(-torch.log(noise))
     best = values.topk(2, dim=-1)

@@ -173,9 +173,7 @@ def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], ta
     top, ids = answer.top[places], answer.ids[places]
     if params.foresees_target:
         wants = [answer.params.wants[row] for row in chosen]
-        expected = RowParams.build(
-            [(p, position, revealed + taken + i) for i, (p, position, revealed) in enumerate(wants)]
-        )
+        expected = RowParams([(p, position, revealed + taken + i) for i, (p, position, revealed) in enumerate(wants)])
         column = gumbel_argmax(top, torch.from_numpy(keys_of(expected, SAMPLE, np.arange(len(chosen)))), ids)
         drafted.tokens = ids.gather(1, column.unsqueeze(1)).squeeze(1).tolist()
         return

@@ -51,13 +51,18 @@ def noise_keys(
 class Counted(Protocol):
     """Rows with what their noise is a function of, [M] each: sampling.RowParams."""
 
-    seed: NDArray[np.int64]
-    position: NDArray[np.int64]
-    revealed: NDArray[np.int64]
+    @property
+    def seed(self) -> NDArray[np.int64]: ...
+    @property
+    def position(self) -> NDArray[np.int64]: ...
+    @property
+    def revealed(self) -> NDArray[np.int64]: ...
 
 
 def keys_of(counted: Counted, purpose: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The keys of some rows [R], by their numbers -> [R]."""
+    if not len(rows):
+        return rows
     return noise_keys(counted.seed[rows], counted.position[rows], counted.revealed[rows], purpose)
 
 

@@ -91,12 +91,12 @@ class Logprobs:
 def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo) -> Answer:
     """Read logits [M, V], which are changed; `wants` has an entry for each row."""
     assert logits.ndim == 2 and len(logits) == len(wants)
-    params, tested = RowParams.build(wants), question.tested
+    params, tested = RowParams(wants), question.tested
     arrays = params.filters(logits.shape[1]) | adjustments(question.owners, wants, info.eos_token_ids)
     keys = [keys_of(params, SAMPLE, question.sampled), keys_of(params, RECOVER, tested)]
-    uniform = first_uniform(keys_of(params, ACCEPT, tested))
+    uniform = first_uniform(keys_of(params, ACCEPT, tested)) if len(tested) else np.empty(0)
     arrays |= _indices(question, np.concatenate(keys))
-    all_drawn = bool(params.warm.all())
+    all_drawn = params.any_warm and bool(params.warm.all())
 
     def compute(sent: dict[str, Tensor]) -> dict[str, Tensor]:
         adjust(logits, info.mask_token_id, sent)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,36 @@ from simsd.messages.round import Work
 from simsd.verification.schemes import Want
 
 
-@dataclass(slots=True)
 class RowParams:
-    """Sampling settings per logits row, on the host, [M] each. Rows at temperature 0 are not `warm`."""
+    """Sampling settings per logits row, on the host, [M] each. Rows at temperature 0 are not `warm`.
 
-    wants: list[Want]
-    temperature: NDArray[np.float32]
-    seed: NDArray[np.int64]
-    position: NDArray[np.int64]
-    revealed: NDArray[np.int64]
+    seed, position, revealed: what a row's noise is a function of.
+    """
 
-    @classmethod
-    def build(cls, wants: list[Want]) -> "RowParams":
-        temperature = np.array([p.temperature for p, _, _ in wants], np.float32)
-        ints = np.array([(p.seed, position, revealed) for p, position, revealed in wants], np.int64).reshape(-1, 3)
-        return cls(wants, temperature, *np.ascontiguousarray(ints.T))
+    def __init__(self, wants: list[Want]) -> None:
+        self.wants = wants
+        self.temperature = np.array([params.temperature for params, _, _ in wants], np.float32)
+        self.warm: NDArray[np.bool_] = self.temperature > 0
+        self.any_warm = bool(self.warm.any())
 
-    @property
-    def warm(self) -> NDArray[np.bool_]:
-        return self.temperature > 0
+    @cached_property
+    def seed(self) -> NDArray[np.int64]:
+        return np.array([params.seed for params, _, _ in self.wants], np.int64)
+
+    @cached_property
+    def position(self) -> NDArray[np.int64]:
+        return np.array([position for _, position, _ in self.wants], np.int64)
+
+    @cached_property
+    def revealed(self) -> NDArray[np.int64]:
+        return np.array([revealed for _, _, revealed in self.wants], np.int64)
 
     def filters(self, vocabulary: int) -> dict[str, NDArray[Any]]:
         """What `filtered_log_probs` reads, as far as any row needs it."""
         warm = self.warm
         found: dict[str, NDArray[Any]] = {}
+        if not self.any_warm:
+            return found
         if (warm & (self.temperature != 1)).any():
             found["temperature"] = np.where(warm, self.temperature, np.float32(1))[:, None]
         cut = [p.temperature > 0 and (p.top_k > 0 or p.top_p < 1 or p.min_p > 0) for p, _, _ in self.wants]

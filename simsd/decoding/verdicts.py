@@ -94,17 +94,16 @@ def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo
 
 def _question(looks: list[Look], rows: int) -> Question:
     """What the rules ask of the batch's logits rows."""
-    known, drawn, given = rows_of([-1] * rows), list[int](), set[int]()
-    for look in looks:
-        tokens = look.work.forced if look.drafted is None else look.drafted.tokens
-        known[look.tested] = tokens[: len(look.tested)]
-        given.update(look.tested)
-        if look.warm:
-            drawn += look.span
     rejecting = [look for look in looks if look.rejects]
     drawing = [look for look in looks if look.draws_own]
     settings = [look.work.params for look in drawing]
     reporting = [look for look in looks if look.work.report.logprobs is not None]
+    drawn = [row for look in looks if look.warm for row in look.span]
+    given = {row for look in looks for row in look.tested} if drawn else set()
+    known = rows_of([-1] * rows) if reporting else rows_of([])
+    for look in reporting:
+        tokens = look.work.forced if look.drafted is None else look.drafted.tokens
+        known[look.tested] = tokens[: len(look.tested)]
     return Question(
         owners=[(look.work, look.span) for look in looks],
         sampled=rows_of([row for row in drawn if row not in given]),

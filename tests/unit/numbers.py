@@ -39,13 +39,13 @@ def info_of(**changes: Any) -> WorkerInfo:
 
 def log_probs_of(logits: Tensor, wants: list[Want]) -> Tensor:
     """Filtered by each row's settings."""
-    filters = RowParams.build(wants).filters(logits.shape[1])
+    filters = RowParams(wants).filters(logits.shape[1])
     return filtered_log_probs(logits, {name: torch.from_numpy(each) for name, each in filters.items()})
 
 
 def sample(log_probs: Tensor, wants: list[Want], purpose: int = SAMPLE) -> Tensor:
     """One token a row: the best one at temperature 0, else a draw with the row's own noise."""
-    params, token = RowParams.build(wants), log_probs.argmax(dim=-1)
+    params, token = RowParams(wants), log_probs.argmax(dim=-1)
     warm = params.warm.nonzero()[0]
     keys = torch.from_numpy(keys_of(params, purpose, warm))
     token[warm] = gumbel_argmax(log_probs[warm], keys)
@@ -61,7 +61,7 @@ def score(log_probs: Tensor, wants: list[Want]) -> Scores:
 
 def drafted(log_q: Tensor, wants: list[Want], draft_top_k: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """A token of each row's q, and q as ids and probabilities."""
-    params = RowParams.build(wants)
+    params = RowParams(wants)
     top, ids = log_q.topk(min(max(draft_top_k), log_q.shape[1]), dim=-1)
     keys = keys_of(params, DRAFT, torch.arange(len(wants)).numpy())
     tokens, q = propose_tokens(top, ids, torch.from_numpy(keys), torch.tensor(draft_top_k))
@@ -72,7 +72,7 @@ def rejected_or_not(
     log_p: Tensor, wants: list[Want], tokens: Tensor, q_ids: Tensor, q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Rejection sampling's test of every row: (whether the token stands, what would replace it)."""
-    params, every = RowParams.build(wants), torch.arange(len(wants)).numpy()
+    params, every = RowParams(wants), torch.arange(len(wants)).numpy()
     p_drafted, rest = residual(log_p, tokens, q_ids, -q)
     instead = gumbel_argmax(rest, torch.from_numpy(keys_of(params, RECOVER, every)))
     replacement = rest.gather(1, instead.unsqueeze(1)).squeeze(1)
