@@ -1,7 +1,9 @@
 """The way of one request's batch through the target: each module is entered at most twice (docs/architecture.md)."""
 
+import inspect
 import sys
 from collections import Counter
+from functools import cached_property
 from itertools import groupby
 from types import FrameType
 from typing import Any
@@ -63,7 +65,7 @@ def small(frame: FrameType) -> bool:
     if code.co_name.startswith(("<", "__")) or not code.co_filename.endswith(".py"):
         return True
     owner = type(frame.f_locals.get("self", None))
-    return isinstance(getattr(owner, code.co_name, None), property)
+    return isinstance(inspect.getattr_static(owner, code.co_name, None), property | cached_property)
 
 
 def caller(frame: FrameType) -> FrameType | None:
