@@ -221,7 +221,7 @@ class EngineServer:
 
         If this replica is to stop, it yields None, and waits for the end of the lease. The holder may end it sooner.
 
-        holder: the actor that takes the lease. Its death is watched here: Ray does not cancel the calls of a dead actor.
+        holder: the actor that takes the lease. Its death is watched here: Ray does not cancel a dead actor's calls.
         """
         death = asyncio.create_task(_death(holder))
         try:
