@@ -56,7 +56,7 @@ class SimSDClient(_Connection):
     def stream(
         self, prompt: Prompt, *, events: bool = False, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> Iterator[simsd_pb2.GenerateStreamResponse]:
-        """Yield the answer as it comes; the call starts at the first `next`. Closing the iterator cancels the request."""
+        """Yield the answer as it comes; the first `next` starts the call. Closing the iterator cancels the request."""
         request = simsd_pb2.GenerateStreamRequest(request=generate_request(prompt, options), events=events)
         call = self._start("GenerateStream", request, timeout_s)
         try:
@@ -105,7 +105,7 @@ class AsyncSimSDClient(_Connection):
     async def stream(
         self, prompt: Prompt, *, events: bool = False, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> AsyncIterator[simsd_pb2.GenerateStreamResponse]:
-        """Yield the answer as it comes; the call starts with the first item. Closing the iterator cancels the request."""
+        """Yield the answer as it comes; the first item starts the call. Closing the iterator cancels the request."""
         request = simsd_pb2.GenerateStreamRequest(request=generate_request(prompt, options), events=events)
         call = self._start("GenerateStream", request, timeout_s)
         try:

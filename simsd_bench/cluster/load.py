@@ -89,7 +89,7 @@ class RetryableError(Exception):
 
 
 def bodies(rng: random.Random) -> list[dict[str, Any]]:
-    """Return bodies for every way of decoding and every length of answer, with prompts of ten to some hundred tokens."""
+    """Return bodies for all ways of decoding and all lengths of answers, with prompts of ten to some hundred tokens."""
     questions = [q.prompt for family in FAMILIES.values() for q in family.questions("heldout", len(LENGTHS), seed=1)]
     made = []
     for i, way in enumerate(WAYS):

@@ -1,6 +1,6 @@
 """Writes the questions of this folder's tasks: held-out ones of the families on which the shipped pair is trained.
 
-    python simsd_bench/lm_eval/make_questions.py
+It is run by `python simsd_bench/lm_eval/make_questions.py`.
 """
 
 import json
