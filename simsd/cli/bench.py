@@ -1,4 +1,4 @@
-"""`simsd bench`: the figures in docs/results, measured again."""
+"""`simsd bench`: measures the figures in docs/results."""
 
 import argparse
 import dataclasses

@@ -32,7 +32,7 @@ WAYS: list[dict[str, Any]] = [
     {"method": "s2d2"},
 ]
 LENGTHS = (2, 16, 48, 128)
-"""Tokens of answers."""
+"""Lengths of answers in tokens."""
 BAD: list[tuple[bytes, str | None]] = [
     (b"{", None),
     (b"[]", None),
