@@ -1,6 +1,6 @@
 """The application: ingress → coordinator → draft and target engines.
 
-Three ways to the same:
+There are three ways to start it:
 * `simsd serve --target DIR --draft DIR`
 * `serve run deployments.app:build_app target=DIR draft=DIR`
 * a Serve config file: `applications: [{import_path: deployments.app:build_app, args: {target: DIR, draft: DIR}}]`
@@ -25,24 +25,24 @@ from simsd.models.description import check_where_present
 
 REPLICA_CPUS = 0.1
 HEALTH_CHECK_S = 1.0
-"""How often Serve looks after each replica: what died is replaced that soon."""
+"""How often Serve checks each replica's health, and so how soon it replaces one that died."""
 LEASE_ENDS_S = 5.0
-"""How much longer than a coordinator its engines get to stop: they are told at the same time."""
+"""How much longer than a coordinator its engines may take to stop. All are told to stop at the same time."""
 LOAD_TO_SCALE = 0.75
-"""Requests for each that may run, running and queued, that a coordinator should have on average."""
+"""Requests, running and queued, that a coordinator should have on average, as a share of `max_running`."""
 LOOK_BACK_S = 11.0
-"""Over at least so long load is averaged: Serve wants more than the 10 s of its own default for reporting it."""
+"""Load is averaged over at least this long: Serve requires more than 10 s, its default interval for reporting load."""
 SPARE_REQUESTS = 64
-"""Calls beyond its queue that a coordinator takes, so that it is the one to refuse them, with a clear error."""
+"""Calls that a coordinator accepts beyond its queue. It refuses them itself, with a clearer error than Serve's."""
 
 
 def build_app(args: ServeArgs) -> Application:
-    """The application for these arguments, the same from a command line, a config file and Python.
+    """Build the application for these arguments, which are the same from a command line, a config file and Python.
 
-    A checkpoint or a setting that cannot work is refused here, so that nothing that runs is replaced by it. Serve
-    builds applications on a machine that may run no model, such as the head of a KubeRay cluster: a model whose
-    directory does not exist there, or that is not in that machine's cache of the hub, is left to its engine to check,
-    which the log says. Nothing is fetched, and devices are not asked for.
+    A checkpoint or a setting that cannot work is refused here, before it replaces anything that runs. Serve may build
+    the application on a machine that runs no model, such as the head of a KubeRay cluster. A model that is neither in a
+    directory there nor in that machine's cache of the hub is left to its engine to check, and the log says so. Nothing
+    is downloaded, and devices are not checked.
     """
     target = args.worker_config("target")
     assert target is not None
@@ -51,8 +51,8 @@ def build_app(args: ServeArgs) -> Application:
 
 
 def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
-    """`build_app` with the worker class as an argument. `worker_factory` runs in the engines' processes."""
-    tracing.enabled()  # so that what is missing for it is told here
+    """Build the application with a given `worker_factory`, which runs in the engines' processes."""
+    tracing.enabled()  # raises here if tracing is on and a package for it is missing
     target = _engines(args, "target", worker_factory)
     draft = _engines(args, "draft", worker_factory) if args.draft else None
     coordinator = serve.deployment(
@@ -71,7 +71,7 @@ def compose(args: ServeArgs, worker_factory: Callable[[WorkerConfig], Any]) -> A
 
 
 def _front(args: ServeArgs) -> dict[str, Any]:
-    """What ingress and coordinators have in common: small, soon replaced, and let go only when their streams are."""
+    """Return the options that ingress and coordinators share: few CPUs, quick replacement, time for streams to end."""
     return {
         "ray_actor_options": {"num_cpus": REPLICA_CPUS},
         "max_constructor_retry_count": 3,
@@ -83,7 +83,7 @@ def _front(args: ServeArgs) -> dict[str, Any]:
 
 
 def _routing(args: ServeArgs) -> dict[str, Any]:
-    """To the coordinator that has the prompt's prefix cached; where nothing is cached, Serve's own router does."""
+    """Return the option that routes by cached prefixes. Without a prefix cache, Serve's own router does."""
     if not args.prefix_cache:
         return {}
     return {
@@ -92,10 +92,10 @@ def _routing(args: ServeArgs) -> dict[str, Any]:
 
 
 def _replicas(args: ServeArgs, target_ongoing_requests: float) -> dict[str, Any]:
-    """How many replicas: fixed, or between `pairs` and `max_pairs` by load.
+    """Return how many replicas there are: `pairs`, or between `pairs` and `max_pairs` by load.
 
-    Coordinators scale on requests, engines on leases: a coordinator that waits for one is a request that is queued. So
-    whole pairs come and go, from one signal.
+    Coordinators scale on requests, and engines on leases, since a coordinator that waits for a lease counts as a queued
+    request. So whole pairs come and go by one signal.
     """
     if args.most_pairs == args.pairs:
         return {"num_replicas": args.pairs}
@@ -111,8 +111,10 @@ def _replicas(args: ServeArgs, target_ongoing_requests: float) -> dict[str, Any]
 
 
 def _engines(args: ServeArgs, role: Role, worker_factory: Callable[[WorkerConfig], Any]) -> Application:
-    """One role's engines. The placement group's first bundle holds the replica and its engine, GPU included; those of
-    a tensor-parallel target hold a rank each.
+    """Return the deployment of one role's engines.
+
+    The first bundle of the placement group holds the replica and its engine with the GPU. Each further bundle holds one
+    more rank of a tensor-parallel target.
     """
     gpus, config = args.gpus(role), args.worker_config(role)
     assert config is not None

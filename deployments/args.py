@@ -21,13 +21,13 @@ NOT_HERE = {
         "each request says it for itself, as clients of other servers do",
     ),
 }
-"""Settings of workers, the loop and requests that are no arguments of the server, and why."""
+"""Settings of workers, the loop and requests that are not arguments of the server, each with the reason."""
 DECODE_DEFAULTS = {name: option for name, option in options_of(DecodeParams).items() if name not in NOT_HERE}
 
 
 @with_options(DECODE_DEFAULTS.values(), may_be_absent=False)
 class ServeArgs(WorkerSettings, LoopSettings):
-    """What `build_app` takes. Values may be strings, as a command line gives them; "none" stands for no value.
+    """The arguments of `build_app`. Values may be strings, as on a command line; "none" stands for no value.
 
     Sizes are in tokens, times in seconds. The options of `DecodeParams` are defaults that a request may override.
     """
@@ -79,13 +79,13 @@ class ServeArgs(WorkerSettings, LoopSettings):
         return self
 
     def decode_params(self, **requested: Any) -> DecodeParams:
-        """The server's defaults with what a request asks for on top; `RequestError` names the field at fault."""
+        """Return the server's defaults, overridden by what a request asks for; `RequestError` names a wrong field."""
         defaults = {name: getattr(self, name) for name in DECODE_DEFAULTS}
         defaults["method"] = self.method or ("simsd" if self.draft else "vanilla")
         return DecodeParams(**(defaults | requested))
 
     def worker_config(self, role: Role) -> WorkerConfig | None:
-        """Settings of one model's worker; None for the draft of a server without one."""
+        """Return the settings of one model's worker; None for the draft of a server without one."""
         model = self.draft if role == "draft" else self.target
         if model is None:
             return None
@@ -98,7 +98,7 @@ class ServeArgs(WorkerSettings, LoopSettings):
         return LoopConfig(**{name: getattr(self, name) for name in LoopSettings.model_fields})
 
     def gpus(self, role: Role) -> float:
-        """GPUs that an engine of this role reserves: as told, else one if the device is a GPU."""
+        """Return the GPUs that an engine of this role reserves: as set, else one if the device is a GPU."""
         told = self.draft_gpus if role == "draft" else self.target_gpus
         return told if told is not None else float(self.device.startswith("cuda"))
 
@@ -114,5 +114,5 @@ class ServeArgs(WorkerSettings, LoopSettings):
 
     @property
     def model_name(self) -> str:
-        """What the API calls the model."""
+        """The model's name in the API."""
         return self.served_model_name or self.target.rstrip("/")

@@ -1,4 +1,4 @@
-"""The coordinator: one draft and one target engine on lease, and the block loop over them."""
+"""The coordinator: it leases one draft and one target engine, and runs the block loop over them."""
 
 import asyncio
 import logging
@@ -28,14 +28,14 @@ from simsd.models.files import resolve_model
 from simsd.tokens.tokenizer import Tokenizer
 
 STAYS_S = 5.0
-"""Serve has looked after this replica so lately: it is not to stop."""
+"""Serve has checked this replica's health within this time: the replica is not about to stop."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What front ends need to know of the served model. `context_tokens` bounds prompt and answer together."""
+    """What front ends need to know about the served model. `context_tokens` bounds prompt and answer together."""
 
     name: str
     block_size: int
@@ -45,16 +45,16 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """A look at one engine, for operators and tests."""
+    """The state of one engine, for operators and tests."""
 
     pid: int
     pages: PageUse
 
 
 class Coordinator:
-    """Deployment; a replica is ready once it holds its leases, and serves until it is stopped.
+    """A Serve deployment. A replica is ready once it holds its leases, and serves until it is stopped.
 
-    Expected errors are values of the stream, not exceptions: those would come out wrapped in Ray's, with a traceback.
+    Expected errors are values of the stream: Ray would wrap exceptions in its own and add a traceback.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
@@ -81,7 +81,7 @@ class Coordinator:
             self._watch(role, client)
 
     async def check_health(self) -> None:
-        """Serve asks."""
+        """Note that Serve has checked this replica; Serve calls it."""
         self._seen = time.monotonic()
 
     async def generate(
@@ -89,7 +89,7 @@ class Coordinator:
     ) -> AsyncGenerator[Output | SimSDError, None]:
         """Stream a request's outputs, or the error that ends it. Cancelling frees its pages in both engines.
 
-        carrier: the context of the trace that it belongs to.
+        carrier: the context of the trace that the request belongs to.
         """
         record = RequestRecord(request)
         if self._tracing:
@@ -113,20 +113,20 @@ class Coordinator:
         return ModelCard(self._args.model_name, infos[0].block_size, infos[0].mask_token_id, context_tokens)
 
     def load(self) -> tuple[int, int]:
-        """(running, waiting) requests."""
+        """Return the numbers of (running, waiting) requests."""
         return self._loop.load()
 
     async def engines(self) -> dict[Role, EngineState]:
-        """State of both engines."""
+        """Return the state of each engine."""
         return {
             role: EngineState(await client.pid(), await client.page_use()) for role, client in self._clients.items()
         }
 
     async def _page_use(self) -> dict[Role, PageUse]:
-        """Of the engines that live, without their integrity checks: these take the longer the larger the pool."""
+        """Return the page use of engines that live. It skips the integrity check, whose time grows with the pool."""
         found: dict[Role, PageUse] = {}
         for role, client in self._clients.items():
-            with suppress(RayActorError):  # the loop will notice, and replace it
+            with suppress(RayActorError):  # the loop will notice the loss and replace the engine
                 found[role] = await client.page_use(check=False)
         return found
 
@@ -135,10 +135,10 @@ class Coordinator:
         return await take_lease(self._servers[role], role, holder, self._args.lease_timeout_s)
 
     async def _replace(self, role: Role) -> EngineClient:
-        """Another engine in place of a lost one.
+        """Lease another engine in place of a lost one.
 
-        Where there is none in all that time this process ends. That gives the pair's other engine to somebody whom it
-        makes whole, and its requests to other coordinators.
+        This process ends if no engine is free within `lease_timeout_s`, or if the new one has another model. The pair's
+        other engine is then free for a coordinator that lacks one, and other coordinators answer the requests.
         """
         self._clients[role].end()
         try:
@@ -159,9 +159,9 @@ class Coordinator:
         task.add_done_callback(self._tasks.discard)
 
     async def _change(self, role: Role, client: EngineClient) -> None:
-        """Where pairs are taken away, Serve may stop an engine that is lent, and keep an idle one: take that.
+        """Change to an idle engine when the leased one is to stop: on scaling down, Serve may stop one that is lent.
 
-        But not where this coordinator is to stop with its engines: they wait for its streams.
+        A coordinator that is itself to stop keeps its engines, which wait for its streams.
         """
         if await client.leaving() and time.monotonic() - self._seen < STAYS_S:
             self._loop.change(role)

@@ -1,7 +1,7 @@
 """Engines: one model in a process of its own, and the deployment that keeps it alive and lends it.
 
-A replica of `EngineServer` hosts one `Engine` actor in its own placement group. Coordinators take a *lease*, then talk
-to the engine directly; the replica is not on the path of a token. Replica and engine live and die together.
+A replica of `EngineServer` hosts one `Engine` actor in its own placement group. Coordinators take a *lease* and then
+call the engine directly; the replica is not on the path of a token. Replica and engine live and die together.
 """
 
 import asyncio
@@ -27,32 +27,32 @@ from simsd.messages.worker import PageUse, WorkerInfo
 from simsd.worker.ports import free_port
 
 ENGINE_CPUS = 0.4
-"""Logical CPUs of an engine; small, so that a whole pair fits where Ray counts two."""
+"""Logical CPUs of an engine. They are few, so that a whole pair fits where Ray counts two."""
 CONCURRENCY_GROUPS = {"control": 1, "health": 1, "life": 1}
 HOLDER_CHECK_S = 1.0
 HUNG_CHECK_S = 5.0
 LEAVING_S = 10.0
-"""Serve looks after a running replica each second. One that it has not looked after for so long is to stop."""
+"""Serve checks a running replica each second. A replica that it has not checked for this long is about to stop."""
 
 logger = logging.getLogger(__name__)
 
 
 def make_worker(config: WorkerConfig) -> Any:
-    """The product's worker. Imported here: only engine processes load torch."""
+    """Return the real worker. It is imported here, so that only engine processes load torch."""
     from simsd.worker.worker import Worker
 
     return Worker(config)
 
 
 def make_leader(config: WorkerConfig, address: str) -> Any:
-    """Rank 0 of a tensor-parallel worker; waits for the others at `address`."""
+    """Return rank 0 of a tensor-parallel worker; it waits for the other ranks at `address`."""
     from simsd.worker.tensor_parallel import LeadingWorker
 
     return LeadingWorker(config, address)
 
 
 class Follower:
-    """Another rank of a tensor-parallel engine. Its one call lasts until rank 0 lets go, or is gone."""
+    """Another rank of a tensor-parallel engine. Its one call lasts until rank 0 ends it or is gone."""
 
     def follow(self, config: WorkerConfig, rank: int, address: str) -> None:
         from simsd.worker.tensor_parallel import follow
@@ -63,7 +63,8 @@ class Follower:
 class Engine:
     """A worker as an actor. Forwards run one after the other; release and health have threads of their own.
 
-    Not an async actor: a sync one answers faster (0.8 ms a call against 1.1), and its forwards stay on one thread.
+    The actor is not async, so that its forwards stay on one thread. It also answers faster: a call takes 0.8 ms, and
+    1.1 ms in an async actor.
     """
 
     def __init__(self, config: WorkerConfig, worker_factory: Callable[[WorkerConfig], Any]) -> None:
@@ -75,7 +76,7 @@ class Engine:
             return self._worker.propose(batch)
 
     def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Ahead | None:
-        """None where it fails: the next `propose` starts from nothing then."""
+        """Draft ahead; returns None where that fails, and the next `propose` then drafts anew."""
         with self._busy():
             try:
                 if taken:
@@ -103,7 +104,7 @@ class Engine:
             self._began = None
 
     def release_all(self) -> None:
-        """Drop every sequence. In the forwards' own queue, so that it comes after those already sent."""
+        """Drop every sequence. The call shares the queue of the forwards, so it runs after those already sent."""
         self._worker.release_all()
 
     @ray.method(concurrency_group="control")
@@ -120,7 +121,7 @@ class Engine:
 
     @ray.method(concurrency_group="health")
     def busy_s(self) -> float:
-        """How long the call under way has taken; 0 if there is none."""
+        """Return how long the call under way has taken so far; 0 if there is none."""
         began = self._began
         return time.monotonic() - began if began is not None else 0.0
 
@@ -130,14 +131,14 @@ class Engine:
 
     @ray.method(concurrency_group="life")
     def live(self) -> None:
-        """Never returns: who waits for it learns at once that this process died."""
+        """Never return. A caller that awaits it learns at once when this process dies."""
         threading.Event().wait()
 
 
 def start_engine(
     config: WorkerConfig, worker_factory: Callable[[WorkerConfig], Any], **options: Any
 ) -> ActorHandle[Any]:
-    """In a process of its own; `options` as of a Ray actor."""
+    """Start an engine in a process of its own; `options` are those of a Ray actor."""
     actor: Any = ray.remote(num_cpus=ENGINE_CPUS, concurrency_groups=CONCURRENCY_GROUPS)(Engine)
     handle: ActorHandle[Any] = actor.options(**options).remote(config, worker_factory)
     return handle
@@ -145,16 +146,16 @@ def start_engine(
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What a lease gives: the engine's handle and what it says of itself."""
+    """What a lease gives: the engine's handle and its description."""
 
     engine: ActorHandle[Any]
     info: WorkerInfo
 
 
 class EngineServer:
-    """Deployment of one role's engines, one to a replica. A lease is a call that stays open while the engine is lent.
+    """A Serve deployment of one role's engines, one to a replica. A lease is a call that is open while one is lent.
 
-    With max_ongoing_requests = 1 Serve's own routing makes leases exclusive and queues who waits for one.
+    With max_ongoing_requests = 1, Serve's own routing makes leases exclusive and queues the coordinators that wait.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
@@ -165,9 +166,10 @@ class EngineServer:
         forward_timeout_s: float,
         worker_factory: Callable[[WorkerConfig], Any],
     ) -> None:
-        """`engines`: how many share the cores of this node; decides the threads where `config` does not.
+        """Start the engine and, for a tensor-parallel one, its other ranks.
 
-        An engine whose call takes longer than `forward_timeout_s` is hung, and killed.
+        engines: how many engines share the cores of this node; this sets the threads where `config` does not.
+        forward_timeout_s: an engine whose call takes longer is taken for hung, and killed.
         """
         cores = len(os.sched_getaffinity(0))
         config = config.model_copy(update={"threads": config.threads or max(1, cores // engines)})
@@ -188,11 +190,11 @@ class EngineServer:
         self._forwards = asyncio.create_task(self._kill_hung(await self._engine.pid.remote(), forward_timeout_s))
 
     async def check_health(self) -> None:
-        """Serve asks; engines that die or hang are seen to below."""
+        """Note that Serve has checked this replica. Tasks of their own watch for engines that die or hang."""
         self._seen = time.monotonic()
 
     async def _die_with(self, lives: list[Any]) -> None:
-        """A replica without its engine would stay routable until a health check fails; leave at once instead.
+        """End this process when its engine dies: else requests would be routed to it until a health check fails.
 
         lives: calls that end only with the engine's processes.
         """
@@ -200,7 +202,7 @@ class EngineServer:
         os._exit(1)
 
     async def _kill_hung(self, pid: int, limit_s: float) -> None:
-        """Busy is not dead, but no forward takes this long; nor does the answer to how long one takes."""
+        """Kill the engine when a call takes longer than `limit_s`, or when it does not say in that time how long."""
         busy_s = 0.0
         while busy_s <= limit_s:
             await asyncio.sleep(min(limit_s / 4, HUNG_CHECK_S))
@@ -212,14 +214,14 @@ class EngineServer:
             except RayActorError:
                 return
         logger.error("the engine in process %d has been busy for over %g s; it is killed", pid, limit_s)
-        os.kill(pid, signal.SIGKILL)  # by the system: a hung process does not listen to Ray
+        os.kill(pid, signal.SIGKILL)  # not through Ray, to which a hung process does not listen
 
     async def lease(self, holder: ActorHandle[Any]) -> AsyncGenerator[Lent | None, None]:
-        """Yield the engine, and stay open until the holder cancels or dies; then free what it left in the engine.
+        """Yield the engine, stay open until the holder cancels or dies, and then drop all sequences of the engine.
 
-        None follows if this replica is to stop: it waits for the end of the lease, but others need not.
+        If this replica is to stop, it yields None, and waits for the end of the lease. The holder may end it sooner.
 
-        holder: the actor that takes the lease. Ray does not cancel a call whose caller died, so we look ourselves.
+        holder: the actor that takes the lease. Its death is watched here: Ray does not cancel a dead actor's calls.
         """
         death = asyncio.create_task(_death(holder))
         try:
@@ -236,7 +238,7 @@ class EngineServer:
 
 
 def _placement(gpus: float, bundle: int) -> dict[str, Any]:
-    """Options of an actor in one bundle of the replica's placement group."""
+    """Return the options of an actor in one bundle of the replica's placement group."""
     group = PlacementGroupSchedulingStrategy(
         ray.util.get_current_placement_group(), placement_group_bundle_index=bundle
     )
@@ -249,7 +251,7 @@ async def _ended(call: Any) -> None:
 
 
 async def _death(actor: ActorHandle[Any]) -> None:
-    """Returns when the actor is dead. One that is only busy answers late, which is fine."""
+    """Return when the actor is dead. A busy one only answers late."""
     while True:
         try:
             await actor.__ray_ready__.remote()

@@ -1,4 +1,4 @@
-"""Fewer messages for a stream: each one costs every process on its way."""
+"""Gathers a stream's outputs into fewer messages, since each message costs time in every process on its way."""
 
 from collections.abc import AsyncGenerator, Callable
 
@@ -9,10 +9,10 @@ from simsd.messages.request import Output
 async def gather(
     outputs: AsyncGenerator[Output, None], interval: int, see: Callable[[Output], None]
 ) -> AsyncGenerator[Output, None]:
-    """The same outputs with at least `interval` tokens in each; 1: as they are, 0: all in one.
+    """Yield the outputs merged, with at least `interval` tokens in each. 1 merges nothing, 0 makes one output of all.
 
-    The first and the last go at once, and who asked for events gets each as it comes. see: told of each output. What
-    was held back goes before an error.
+    Unless `interval` is 0, the first output and outputs with events are not held back, and what is held goes out before
+    an error. `see` is called with each output as it arrives.
     """
     held: Output | None = None
     first = True

@@ -1,4 +1,4 @@
-"""The coordinator's side of engines: take a lease, call the engine, tell which one was lost."""
+"""The coordinator's side of engines: takes a lease, calls the engine, tells which engine was lost."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,9 @@ from simsd.messages.worker import PageUse, Role, WorkerInfo
 
 RETRY_S = 0.2
 HOLD_S = 10.0
-"""How long an engine is held while the other of the pair stays away."""
+"""How long an engine is held while no engine of the other role is free."""
 APART_S = 2.0
-"""For how long it is given back then: longer than a router waits before it looks again for a free replica (0.5 s)."""
+"""How long it is then given back. Routers look for a free replica every 0.5 s, so another coordinator can take it."""
 
 
 class EngineClient:
@@ -30,21 +30,21 @@ class EngineClient:
     queues = True
 
     def __init__(self, role: Role, lent: Lent, stream: Any) -> None:
-        """`stream` is the open `lease` call; it must be kept, and cancelled to give the engine back."""
+        """`stream` is the open `lease` call. It is kept, and cancelled to give the engine back."""
         self.role = role
         self.info: WorkerInfo = lent.info
         self._engine = lent.engine
         self._stream = stream
 
     def propose(self, batch: list[Work]) -> "ObjectRef[Proposals]":
-        """Returns at once with a reference; it travels to the target's engine, never through this process."""
+        """Return a reference at once. The proposals themselves go to the target's engine, not through this process."""
         return self._engine.propose.remote(batch)
 
     def propose_ahead(self, batch: list[Work], taken: list[Work]) -> "ObjectRef[Ahead | None]":
         return self._engine.propose_ahead.remote(batch, taken)
 
     def verify(self, batch: list[Work], proposals: "ObjectRef[Proposals] | None") -> "asyncio.Future[Verdicts]":
-        """Raises `WorkerLostError`, or `InternalError` for a fault inside either engine."""
+        """Verify; the future raises `WorkerLostError`, or `InternalError` for a fault inside either engine."""
         return asyncio.ensure_future(self._result(self._engine.verify.remote(batch, proposals)))
 
     def verify_next(self, ahead: "ObjectRef[Ahead | None] | None") -> "asyncio.Future[Verdicts | None]":
@@ -66,7 +66,7 @@ class EngineClient:
         return await self._engine.pid.remote()
 
     async def leaving(self) -> bool:
-        """True when the engine's replica is to stop; False if the lease ends before."""
+        """Wait, and return True when the engine's replica is to stop, or False if the lease ends before that."""
         try:
             await anext(self._stream)
         except (RayError, RayServeException, StopAsyncIteration):
@@ -74,27 +74,27 @@ class EngineClient:
         return True
 
     def end(self) -> None:
-        """Give the engine back; fine if it is dead."""
+        """Give the engine back. It may be dead already."""
         self._stream.cancel()
 
     def _translate(self, error: RayError) -> SimSDError:
-        """What went wrong in a verify call: an engine died (which?), or something failed inside one."""
+        """Return what went wrong in a call: the loss of an engine, with its role, or a fault inside one."""
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, RayActorError):
-            # Ray names the actor that is gone, also where it is the one whose proposals this call was waiting for.
+            # Ray names the actor that is gone, even if that is the draft, for whose proposals this call waited.
             lost: Role = "target" if cause.actor_id in (None, self._engine._actor_id.hex()) else "draft"
             return WorkerLostError(f"the {lost}'s engine is gone", lost)
         if isinstance(error, RayTaskError):
             return cause if isinstance(cause, SimSDError) else InternalError(f"in an engine: {cause!r}")
-        # The proposals were lost on their way: their owner or node is gone.
+        # The proposals were lost on their way, since their owner or its node is gone.
         return WorkerLostError(f"the draft's proposals are gone: {type(error).__name__}", "draft")
 
 
 async def take_pair(leases: Mapping[Role, Callable[[], Awaitable[EngineClient]]]) -> dict[Role, EngineClient]:
-    """One engine of each role, asked for at the same time, so that both kinds are scaled up at once.
+    """Take one engine of each role. They are asked for at the same time, so that both roles scale up together.
 
-    One that is held while the other stays away may be what a running coordinator lacks: where engines are few, each
-    would wait for the other without end. So it is given back for a while, and asked for again.
+    An engine that is held while the other is missing may be the one that another coordinator lacks, and the two would
+    wait for each other without end. So it is given back for a while, and asked for again.
     """
     asked = {role: asyncio.ensure_future(lease()) for role, lease in leases.items()}
     try:
@@ -122,9 +122,9 @@ async def _later(lease: Callable[[], Awaitable[EngineClient]]) -> EngineClient:
 async def take_lease(
     server: DeploymentHandle[Any], role: Role, holder: ActorHandle[Any], timeout_s: float
 ) -> EngineClient:
-    """Wait for a free engine of `server`; `WorkerLostError` after `timeout_s` seconds without one.
+    """Wait for a free engine of `server`; raises `WorkerLostError` after `timeout_s` seconds without one.
 
-    holder: the actor in whose name it is taken, as a rule the caller; the lease ends with it.
+    holder: the actor that takes the lease, usually the caller's; the lease ends when it dies.
     """
     deadline = time.monotonic() + timeout_s
     last: BaseException | None = None
@@ -134,7 +134,7 @@ async def take_lease(
             async with asyncio.timeout(left):
                 lent: Lent = await anext(stream)
                 client = EngineClient(role, lent, stream)
-                await client.pid()  # a replica that is about to follow its engine may still lend it
+                await client.pid()  # a replica whose engine has just died may still lend it
             return client
         except (RayError, RayServeException, StopAsyncIteration) as error:
             last = error
@@ -155,6 +155,6 @@ async def take_lease(
 
 
 def _give_back(stream: Any) -> None:
-    """End a lease that came to nothing: as long as its holder lives, the engine would be lent to nobody's use."""
+    """End a lease that failed: else the engine would stay lent, unused, for as long as its holder lives."""
     with contextlib.suppress(Exception):
         stream.cancel()

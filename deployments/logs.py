@@ -1,7 +1,7 @@
-"""Logs of the replicas: ours go where Ray Serve's go, as text or as a JSON object a line, with its request ids.
+"""Logs of the replicas: ours join Ray Serve's, as text or as one JSON object a line, with Serve's request ids.
 
 `SIMSD_LOG_FORMAT` (json, text) and `SIMSD_LOG_LEVEL` (DEBUG, INFO, WARNING, ERROR) are read where the application is
-built, and travel with its deployments. Absent, Serve's own settings hold.
+built, and travel with its deployments. Where one is not set, Serve's own setting holds.
 """
 
 import logging
@@ -25,7 +25,7 @@ TIMES = ("queue_s", "prefill_s", "decode_s")
 
 
 def logging_config() -> dict[str, Any] | None:
-    """Serve's logging config as the environment asks for it, None where it says nothing; `ConfigError` for nonsense."""
+    """Return Serve's logging config from the environment, None where it sets nothing; raises `ConfigError`."""
     given = {name: os.environ[name].lower() for name in CHOICES if os.environ.get(name)}
     for name, value in given.items():
         if value not in CHOICES[name]:
@@ -35,14 +35,14 @@ def logging_config() -> dict[str, Any] | None:
 
 
 class ToServe(logging.Handler):
-    """Hands records to Serve's logger: its file, its format, and who the replica and the request are."""
+    """A handler that passes records to Serve's logger, which adds the replica and the request and has the file."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logging.getLogger(SERVE_LOGGER).handle(record)
 
 
 def join_serve() -> None:
-    """In a replica: our loggers log as Serve's does, at its level. Fine to call twice."""
+    """Make our loggers in this replica log through Serve's, at its level. It may be called more than once."""
     for name in OURS:
         ours = logging.getLogger(name)
         ours.setLevel(logging.getLogger(SERVE_LOGGER).level)
@@ -51,7 +51,7 @@ def join_serve() -> None:
 
 
 def log_end(record: RequestRecord) -> None:
-    """One line for a request that is over; as JSON with a member for each number."""
+    """Log one line about a request that is over; as JSON, it has a member for each number."""
     request, stats = record.request, record.stats
     facts: dict[str, Any] = {
         "id": request.request_id,

@@ -1,8 +1,8 @@
-"""Prometheus metrics of a coordinator, through Ray's: what there is, and how the loop's numbers get there.
+"""Prometheus metrics of a coordinator, exported through Ray.
 
-The loop counts in plain numbers (`simsd.loop.metrics`); once a second their growth is added to Ray's counters.
-Histograms get one value of each kind for every request that ends. Ray puts `ray_` before every name, `_total` behind a
-counter's. docs/observability.md explains each.
+The loop counts in plain numbers (`simsd.loop.metrics`); once a second their growth is added to Ray's counters. When a
+request ends, each histogram that applies to it gets one value. Ray puts `ray_` before every name and `_total` after a
+counter's. docs/observability.md explains each metric.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ HISTOGRAMS: dict[str, tuple[str, list[float]]] = {
     "simsd_inter_token_seconds": ("a request's mean time for each token after its first output", TOKEN_BUCKETS_S),
     "simsd_request_seconds": ("from arrival to the end of a finished request", WAIT_BUCKETS_S),
 }
-"""Name -> what it counts, and labels or the buckets' upper bounds. Serve adds deployment, replica and application."""
+"""Name -> what it counts, and its labels or its buckets' upper bounds. Serve adds deployment, replica, application."""
 
 Sample = tuple[str, tuple[str, ...], float]
 """(name, label values, total)."""
@@ -61,7 +61,10 @@ Sample = tuple[str, tuple[str, ...], float]
 
 @dataclass(slots=True)
 class RequestRecord:
-    """How one request went, as the coordinator sees it. Times by `time.perf_counter`; cancelled until it ends else."""
+    """How one request went, as the coordinator saw it. Times are of `time.perf_counter`.
+
+    The outcome is "cancelled" unless the request ends in another way.
+    """
 
     request: Request
     began: float = field(default_factory=time.perf_counter)
@@ -73,7 +76,7 @@ class RequestRecord:
     stats: Stats | None = None
 
     def see(self, output: Output) -> None:
-        """An output on its way out."""
+        """Take note of an output that is handed out."""
         now = time.perf_counter()
         if output.token_ids:
             self.tokens += len(output.token_ids)
@@ -84,16 +87,19 @@ class RequestRecord:
             self.outcome, self.stats = output.finish_reason, output.stats
 
     def fail(self, error: Exception) -> None:
-        """The outcome is the error's code in the API."""
+        """Take the error's code in the API for the outcome."""
         self.outcome = to_api_error(error).code or "error"
 
     @property
     def elapsed_s(self) -> float:
-        """Since the request came."""
+        """Seconds since the request arrived."""
         return time.perf_counter() - self.began
 
     def times(self) -> Iterator[tuple[str, float]]:
-        """(histogram, seconds) for what the request got to. Inter-token time is the mean after the first output."""
+        """Yield (histogram, seconds) for each phase that the request reached.
+
+        The inter-token time is the mean over the tokens after the first output.
+        """
         if self.first is not None:
             yield "simsd_time_to_first_token_seconds", self.first - self.began
             if self.tokens > self.first_tokens:
@@ -104,7 +110,7 @@ class RequestRecord:
 
 
 def samples(metrics: LoopMetrics) -> Iterator[Sample]:
-    """The loop's counters as they stand."""
+    """Yield the current totals of the loop's counters."""
     yield "simsd_prompt_tokens", (), metrics.prompt_tokens
     yield "simsd_prefix_hit_tokens", (), metrics.prefix_hit_tokens
     yield "simsd_generated_tokens", (), metrics.generated_tokens
@@ -124,7 +130,7 @@ def samples(metrics: LoopMetrics) -> Iterator[Sample]:
 
 
 class Exporter:
-    """Ray's metrics of one coordinator, in a Serve replica; `run` keeps them up to date."""
+    """The metrics of one coordinator, in its Serve replica. `run` keeps them up to date."""
 
     def __init__(self, loop: Loop, page_use: Callable[[], Awaitable[dict[Role, PageUse]]]) -> None:
         self._loop, self._page_use = loop, page_use
@@ -136,7 +142,7 @@ class Exporter:
         self._pages_of_round = -1
 
     async def run(self) -> None:
-        """Export once a second until cancelled; what goes wrong is logged and tried again."""
+        """Export once a second until cancelled. A failure is logged, and the next second tries again."""
         while True:
             try:
                 await self.export()
@@ -145,7 +151,7 @@ class Exporter:
             await asyncio.sleep(EXPORT_S)
 
     async def export(self) -> None:
-        """Bring counters and gauges up to date. Ray drops a gauge that is not set again and again."""
+        """Bring counters and gauges up to date. All gauges are set each time, since Ray drops one that is not."""
         for name, values, total in samples(self._loop.metrics):
             more = total - self._exported.get((name, values), 0)
             if more > 0:
@@ -155,9 +161,9 @@ class Exporter:
         self._gauges["simsd_running_requests"].set(running, tags={})
         self._gauges["simsd_waiting_requests"].set(waiting, tags={})
         rounds = self._loop.metrics.rounds
-        if rounds != self._pages_of_round:  # an idle server's pages stay as they are
+        if rounds != self._pages_of_round:  # the pages of an idle server do not change
             self._pages = await self._page_use()
-            # What runs may be cancelled, and give its pages back without another round.
+            # A running request may be cancelled, and give its pages back without another round.
             self._pages_of_round = -1 if running else rounds
         for role, use in self._pages.items():
             for state in ("held", "cached", "free"):

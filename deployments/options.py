@@ -1,4 +1,4 @@
-"""Models whose fields are options of `DecodeParams`, which says once what each takes."""
+"""Models whose fields are derived from the options of `DecodeParams`, where each is declared once."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -11,9 +11,10 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def with_options(options: Iterable[Option], may_be_absent: bool) -> Callable[[type[ModelT]], type[ModelT]]:
-    """A class decorator: a field for each option, with its type, bounds and help; fields of the class itself stay.
+    """Return a class decorator that adds a field for each option, with its type, bounds and help.
 
-    Where an option may be absent, None is its default and stands for that; else the default is the option's own.
+    A field that the class declares itself is kept. If options may be absent, the default of each is None; else it is
+    the option's own.
     """
 
     def add(model: type[ModelT]) -> type[ModelT]:

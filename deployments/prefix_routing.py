@@ -1,6 +1,6 @@
-"""Which coordinator answers a request: the one that has most of its prompt cached, unless it is much busier.
+"""Routes a request to the coordinator that has most of its prompt cached, unless that one is much busier.
 
-A router knows what it sent where, not what a pool still holds; a wrong guess costs a prefill, no more.
+A router knows which prompts it sent where, not which pages are still cached. A wrong guess only costs a prefill.
 """
 
 from collections import OrderedDict
@@ -13,23 +13,23 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 from simsd.messages.request import Request
 
 PAGE_TOKENS = 16
-"""How finely prompts are told apart; a worker's page, by default."""
+"""Tokens of a page, the unit in which prompts are compared; it is the default page size of a worker."""
 MAX_PAGES = 65_536
 SLACK = 4
-"""How many more requests than the least busy coordinator the one with the prefix may have."""
+"""How many requests more than the least busy coordinator the one with the cached prefix may have."""
 
 T = TypeVar("T")
 
 
 class PrefixTable(Generic[T]):
-    """Places that pages of prompts were sent to; of `limit` pages, those seen last."""
+    """The places that pages of prompts were sent to. It keeps the `limit` pages that were seen last."""
 
     def __init__(self, limit: int = MAX_PAGES) -> None:
         self._limit = limit
         self._places: OrderedDict[int, set[T]] = OrderedDict()
 
     def note(self, tokens: Sequence[int], place: T) -> None:
-        """A prompt went there."""
+        """Note that a prompt was sent to this place."""
         for page in _pages(tokens):
             self._places.setdefault(page, set()).add(place)
             self._places.move_to_end(page)
@@ -37,7 +37,10 @@ class PrefixTable(Generic[T]):
             self._places.popitem(last=False)
 
     def longest(self, tokens: Sequence[int], places: Collection[T]) -> set[T]:
-        """Of `places` those that saw the longest prefix of the prompt, in whole pages; none where no page was seen."""
+        """Return those of `places` that were sent the longest prefix of the prompt, in whole pages.
+
+        The set is empty where none was sent the first page.
+        """
         found: set[T] = set()
         left = set(places)
         for page in _pages(tokens):
@@ -49,7 +52,7 @@ class PrefixTable(Generic[T]):
 
 
 def _pages(tokens: Sequence[int]) -> Iterator[int]:
-    """A number for each whole page, which stands for all tokens up to its end."""
+    """Yield a hash for each whole page, of all tokens up to the page's end."""
     key = 0
     for first in range(0, len(tokens) - PAGE_TOKENS + 1, PAGE_TOKENS):
         key = hash((key, *tokens[first : first + PAGE_TOKENS]))
@@ -57,16 +60,16 @@ def _pages(tokens: Sequence[int]) -> Iterator[int]:
 
 
 def preferred(holders: Collection[T], loads: Mapping[T, int]) -> T | None:
-    """The least busy of `holders`, unless it has more than `SLACK` requests above the least busy of all."""
+    """Return the least busy of `holders`; None if it has over `SLACK` requests more than the least busy of all."""
     best = min(holders, key=lambda place: loads[place], default=None)
     return best if best is not None and loads[best] <= min(loads.values()) + SLACK else None
 
 
 class PrefixRouter(PowerOfTwoChoicesRequestRouter):
-    """Serve's own router, and before its two choices the replica that `preferred` gives.
+    """Serve's own router, which tries the replica that `preferred` returns before its own two choices.
 
-    Requests keep their order: Serve's routers that match calls by their parent's id strand some of those that one
-    parent makes at the same time.
+    Calls are matched in their order of arrival. Serve's routers that match them by the id of the parent call may leave
+    some waiting without end, if one parent makes several calls at the same time.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
@@ -75,7 +78,7 @@ class PrefixRouter(PowerOfTwoChoicesRequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Ranks of replicas to try, best first."""
+        """Return the groups of replicas to try, best first."""
         ranks = await super().choose_replicas(candidate_replicas, pending_request)
         prompt = _prompt(pending_request)
         if len(candidate_replicas) < 2 or not prompt:
@@ -90,6 +93,6 @@ class PrefixRouter(PowerOfTwoChoicesRequestRouter):
 
 
 def _prompt(pending_request: PendingRequest | None) -> list[int]:
-    """Token ids of a `generate` call; none of any other."""
+    """Return the token ids of a `generate` call's prompt; none for other calls."""
     first = pending_request.args[0] if pending_request is not None and pending_request.args else None
     return first.prompt_ids if isinstance(first, Request) else []

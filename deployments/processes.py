@@ -1,4 +1,4 @@
-"""Processes below this one (Linux), so that none is left behind."""
+"""Finds and ends the processes below this one (Linux), so that none is left behind."""
 
 import contextlib
 import ctypes
@@ -11,14 +11,14 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
 KILL_S = 5.0
-"""How long to wait for what was killed; a process that hangs in the kernel must not hang us."""
+"""How long to wait for killed processes. One that hangs in the kernel is not waited for any longer."""
 
 
 def descendants(root: int) -> set[int]:
-    """Ids of all live processes below `root`."""
+    """Return the ids of all live processes below `root`."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it may be gone by now
+        with contextlib.suppress(OSError):  # the process may have ended by now
             state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
             if state != "Z":
                 parents[int(path.parent.name)] = int(parent)
@@ -30,10 +30,10 @@ def descendants(root: int) -> set[int]:
 
 @contextlib.contextmanager
 def nothing_left_behind(grace_s: float) -> Iterator[Callable[[], None]]:
-    """Kill what was started inside the context and still runs `grace_s` seconds after it, or when the call given says.
+    """Kill the processes that were started inside the context and still run `grace_s` seconds after its end.
 
-    Ray starts processes that start processes; when one in the middle is killed, its children go to init, out of reach.
-    As their subreaper we get them instead.
+    It yields a function that kills them at once. Ray's processes start further processes. If one in the middle is
+    killed, its children would become init's, out of reach; as their subreaper, this process gets them instead.
     """
     before = descendants(os.getpid())
 

@@ -1,6 +1,6 @@
-"""Serve config files: what a RayService embeds as serveConfigV2, read strictly, and run on the local Ray.
+"""Serve config files, which a RayService embeds as serveConfigV2: they are read strictly and run on the local Ray.
 
-Serve itself passes over keys that it does not know. Here they are errors, as everywhere else.
+Serve itself ignores keys that it does not know. Here they are errors, as everywhere else.
 """
 
 import difflib
@@ -34,7 +34,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A file that is in order: Serve's reading of it, and our arguments in it."""
+    """A valid config file: Serve's own schema of it, and the application's arguments."""
 
     schema: ServeDeploySchema
     args: ServeArgs
@@ -49,29 +49,29 @@ class ServeConfig:
 
     @property
     def grpc_port(self) -> int:
-        """0: no gRPC."""
+        """Port of the gRPC interface; 0 if there is none."""
         options = self.schema.grpc_options
         return options.port if options.grpc_servicer_functions else 0
 
     @property
     def gpus(self) -> float:
-        """GPUs that its engines reserve, before any autoscaling."""
+        """GPUs that the engines reserve, before any autoscaling."""
         draft = self.args.gpus("draft") if self.args.draft else 0.0
         return self.args.pairs * (self.args.tensor_parallel * self.args.gpus("target") + draft)
 
     def listening(self, host: str, port: int) -> "ServeConfig":
-        """The same at another address."""
+        """Return the same config at another address."""
         options = self.schema.http_options.model_copy(update={"host": host, "port": port})
         return ServeConfig(self.schema.model_copy(update={"http_options": options}), self.args)
 
     def with_grpc(self, port: int, services: list[str]) -> "ServeConfig":
-        """The same with gRPC there."""
+        """Return the same config with gRPC at this port."""
         options = gRPCOptionsSchema(port=port, grpc_servicer_functions=services)
         return ServeConfig(self.schema.model_copy(update={"grpc_options": options}), self.args)
 
 
 def read_serve_config(path: Path) -> ServeConfig:
-    """The file, checked as far as it can be without models; `ConfigError` names the file and the field."""
+    """Read a file and check all that needs no models; raises `ConfigError`, which names the file and the field."""
     try:
         return parse_serve_config(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ def read_serve_config(path: Path) -> ServeConfig:
 
 
 def parse_serve_config(text: str) -> ServeConfig:
-    """`ConfigError` names the field, as `applications.0.args.gamma`."""
+    """Parse and check a config; raises `ConfigError`, which names the field, as `applications.0.args.gamma`."""
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -128,7 +128,7 @@ def _check_deployments(application: dict[str, Any]) -> None:
 
 
 def _refuse_unknown(given: dict[str, Any], schema: type[BaseModel], where: str = "") -> None:
-    """Also one level down, where the schema has settings of its own."""
+    """Raise `ConfigError` for an unknown key, here or in any object below for which the schema has a model."""
     for key, value in given.items():
         field = schema.model_fields.get(key)
         if field is None:
@@ -151,7 +151,7 @@ def _line(error: dict[str, Any], where: str) -> str:
 
 
 def deploy_config(config: ServeConfig, verbose: bool = False) -> None:
-    """Start Serve on the running Ray as the file says, deploy as KubeRay does, return when a request is answered."""
+    """Start Serve on the running Ray and deploy as KubeRay does; returns when the server answers requests."""
     schema = config.schema
     start_serve(
         verbose,

@@ -1,7 +1,8 @@
-"""OpenTelemetry spans: request → generate → queue, and round → draft, verify. Off, nothing of it is imported here.
+"""OpenTelemetry spans: request → generate → queue, and round → draft, verify.
 
-On with `SIMSD_TRACING=1` or an `OTEL_EXPORTER_OTLP_ENDPOINT`; needs the extra `tracing`. All else is OpenTelemetry's
-own environment: OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_HEADERS and so on.
+Tracing is switched on by `SIMSD_TRACING=1` or by an `OTEL_EXPORTER_OTLP_ENDPOINT`, and needs the extra `tracing`; while
+it is off, no part of OpenTelemetry is imported here. All else is set by OpenTelemetry's own variables, such as
+OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and OTEL_EXPORTER_OTLP_HEADERS.
 """
 
 import importlib.util
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 Carrier = dict[str, str]
-"""A trace's context on its way to another process: W3C's traceparent and tracestate."""
+"""A trace's context for another process: W3C's traceparent and tracestate."""
 MAX_QUEUED_SPANS = 16384
-"""A request has three spans a round; OpenTelemetry's 2,048 would drop some."""
+"""A request has three spans a round, so that OpenTelemetry's default of 2,048 would drop some."""
 
 
 def enabled() -> bool:
-    """What the environment says; `ConfigError` where it asks for what is not installed."""
+    """Return whether the environment switches tracing on; raises `ConfigError` if that is not installed."""
     switch = os.environ.get("SIMSD_TRACING", "")
     if switch not in ("", "0", "1"):
         raise ConfigError(f"SIMSD_TRACING must be 0 or 1; got {switch!r}")
@@ -37,15 +38,15 @@ def enabled() -> bool:
 def _installed() -> bool:
     try:
         return importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-    except ModuleNotFoundError:  # a parent of it is missing
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
 class Tracing:
-    """Makes the spans of one process. Its provider is its own: Ray's and a host's stay as they are."""
+    """Makes the spans of one process. It has a provider of its own, so that Ray's or a host's is left alone."""
 
     def __init__(self, exporter: "SpanExporter | None" = None) -> None:
-        """`exporter`: else OTLP over HTTP, to where OpenTelemetry's environment says."""
+        """Without an `exporter`, spans go by OTLP over HTTP to where OpenTelemetry's environment says."""
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -64,11 +65,11 @@ class Tracing:
 
     @classmethod
     def from_environment(cls) -> "Tracing | None":
-        """None where tracing is off."""
+        """Return the tracing that the environment asks for; None where it is off."""
         return cls() if enabled() else None
 
     def start(self, name: str, parent: "Span | Carrier | None", began: float, **attributes: Any) -> "Span":
-        """A span that began at `began` (`time.perf_counter`), below another one, here or in another process."""
+        """Start a span that began at `began` (`time.perf_counter`), below a parent here or in another process."""
         from opentelemetry.trace import set_span_in_context
 
         if parent is None or isinstance(parent, dict):
@@ -81,13 +82,13 @@ class Tracing:
         span.end(self._ns(ended))
 
     def carrier(self) -> Carrier:
-        """The context of the current span (`opentelemetry.trace.use_span`), for another process."""
+        """Return the context of the current span (`opentelemetry.trace.use_span`), for another process."""
         carrier: Carrier = {}
         self._propagator.inject(carrier)
         return carrier
 
     def flush(self) -> None:
-        """Export what is waiting."""
+        """Export the spans that wait."""
         self._provider.force_flush()
 
     def _ns(self, seconds: float) -> int:
@@ -95,7 +96,7 @@ class Tracing:
 
 
 class TraceRequests:
-    """ASGI middleware: a span for every POST, current while it is answered; in the client's trace, if it sent one."""
+    """ASGI middleware that makes a span for every POST, current while it is answered, in the client's trace if any."""
 
     def __init__(self, app: Any, tracing: Tracing) -> None:
         self._app, self._tracing = app, tracing
@@ -131,7 +132,7 @@ class LoopTracing:
         self._queued: dict[str, Span] = {}
 
     def begin(self, record: RequestRecord, carrier: Carrier | None) -> None:
-        """A request came; `carrier` is the context it came with."""
+        """Begin the spans of a request that arrived; `carrier` is the context that it carries."""
         seq_id, params = record.request.request_id, record.request.params
         attributes = {"simsd.id": seq_id, "simsd.method": params.method, "simsd.max_tokens": params.max_tokens}
         attributes["simsd.prompt_tokens"] = len(record.request.prompt_ids)
@@ -141,7 +142,11 @@ class LoopTracing:
             self._queued[seq_id] = self._tracing.start("queue", span, record.began)
 
     def round(self, began: float, verdicts: Verdicts) -> None:
-        """`Loop.on_round`. The draft's call lies at the round's begin, the target's at its end; between: the way."""
+        """Make the spans of a round (`Loop.on_round`).
+
+        The draft's call is put at the beginning of the round and the target's at its end. The time between them is
+        taken by the transport and the loop.
+        """
         ended = time.perf_counter()
         for seq_id in self._spans.keys() & verdicts.items.keys():
             if seq_id in self._queued:
@@ -159,7 +164,7 @@ class LoopTracing:
             self._tracing.end(span, ended)
 
     def ended(self, record: RequestRecord) -> None:
-        """The request is over."""
+        """End the spans of a request that is over."""
         now, seq_id = time.perf_counter(), record.request.request_id
         if (queued := self._queued.pop(seq_id, None)) is not None:
             self._tracing.end(queued, now)

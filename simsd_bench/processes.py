@@ -1,4 +1,4 @@
-"""The processes of a running application, by what they are."""
+"""The processes of a running application, named by their parts."""
 
 import os
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ NAMES = {
     "raylet": "raylet",
     "gcs_server": "GCS",
 }
-"""What a process' command line begins with, or the name of its program -> what we call it."""
+"""Beginning of a process's command line, or the name of its program -> our name for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: what it is, its resident memory, open files, and the CPU seconds that it has taken so far."""
+    """One process: its name, resident memory, open files, and the CPU seconds that it has taken so far."""
 
     name: str
     pid: int
@@ -34,7 +34,7 @@ class Process:
 
 
 def processes(root: int | None = None) -> list[Process]:
-    """Those below process `root`, or below this one, that `NAMES` has, and all others as "other" (Linux)."""
+    """Return the processes below `root`, or below this one, named by `NAMES`, else "other" (Linux)."""
     found = []
     for pid in descendants(os.getpid() if root is None else root):
         try:
@@ -42,7 +42,7 @@ def processes(root: int | None = None) -> list[Process]:
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
             fds = len(os.listdir(f"/proc/{pid}/fd"))
-        except OSError:  # gone by now
+        except OSError:  # the process has ended
             continue
         names = [name for start, name in NAMES.items() if command.startswith(start) or command.endswith(f"/{start}")]
         rss_mb = pages * os.sysconf("SC_PAGE_SIZE") / 2**20

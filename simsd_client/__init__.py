@@ -1,6 +1,6 @@
-"""Client of SimSD Serve's gRPC interface; imports neither torch nor Ray.
+"""The client of SimSD Serve's gRPC interface. It imports neither torch nor Ray.
 
-`SimSDClient` and `AsyncSimSDClient` cover what most need; the messages and the plain stub are in `simsd_client.v1`.
+`SimSDClient` and `AsyncSimSDClient` cover the usual calls; the messages and the plain stub are in `simsd_client.v1`.
 """
 
 from simsd_client.client import AsyncSimSDClient, SimSDClient

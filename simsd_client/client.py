@@ -15,7 +15,7 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
 
 
 class _Connection:
-    """A channel and what every call carries. `grpc` and `grpc.aio` make channels by the same names."""
+    """A channel, and what every call carries. `grpc` and `grpc.aio` have functions of the same names for channels."""
 
     transport: ClassVar[Any] = grpc
 
@@ -41,22 +41,22 @@ class _Connection:
 
 
 class SimSDClient(_Connection):
-    """A connection to a server at `target`, as "localhost:9000"; a context manager, usable from several threads.
+    """A connection to a server at `target`, as "localhost:9000". It is a context manager, and threads may share it.
 
-    credentials: None for a connection without TLS. timeout_s: deadline of each call, unless the call says otherwise.
-    Every method raises `CallError`.
+    credentials: None for a connection without TLS. timeout_s: timeout of each call in seconds, unless the call has its
+    own. Every method raises `CallError` if its call fails.
     """
 
     def generate(
         self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> simsd_pb2.GenerateResponse:
-        """The whole answer."""
+        """Return the whole answer."""
         return self._call("Generate", generate_request(prompt, options), timeout_s)
 
     def stream(
         self, prompt: Prompt, *, events: bool = False, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> Iterator[simsd_pb2.GenerateStreamResponse]:
-        """The answer as it comes, from the first `next` on. Closing the iterator ends the work on the server."""
+        """Yield the answer as it comes; the first `next` starts the call. Closing the iterator cancels the request."""
         request = simsd_pb2.GenerateStreamRequest(request=generate_request(prompt, options), events=events)
         call = self._start("GenerateStream", request, timeout_s)
         try:
@@ -67,11 +67,11 @@ class SimSDClient(_Connection):
             call.cancel()
 
     def tokenize(self, prompt: Text, *, model: str | None = None) -> list[int]:
-        """The token ids that a text or a chat would be answered from."""
+        """Return the token ids of a text, or of a chat with the model's template."""
         return list(self._call("Tokenize", tokenize_request(prompt, model)).token_ids)
 
     def models(self) -> list[simsd_pb2.Model]:
-        """What is served."""
+        """Return the models that are served."""
         return list(self._call("ListModels", simsd_pb2.ListModelsRequest()).models)
 
     def close(self) -> None:
@@ -92,20 +92,20 @@ class SimSDClient(_Connection):
 
 
 class AsyncSimSDClient(_Connection):
-    """`SimSDClient` for asyncio; make it inside the event loop that uses it. Cancelling a task ends its call."""
+    """`SimSDClient` for asyncio. It is made inside the event loop that uses it. Cancelling a task ends its call."""
 
     transport = grpc.aio
 
     async def generate(
         self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> simsd_pb2.GenerateResponse:
-        """The whole answer."""
+        """Return the whole answer."""
         return await self._call("Generate", generate_request(prompt, options), timeout_s)
 
     async def stream(
         self, prompt: Prompt, *, events: bool = False, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> AsyncIterator[simsd_pb2.GenerateStreamResponse]:
-        """The answer as it comes, from the first item on. Closing the iterator ends the work on the server."""
+        """Yield the answer as it comes; the first item starts the call. Closing the iterator cancels the request."""
         request = simsd_pb2.GenerateStreamRequest(request=generate_request(prompt, options), events=events)
         call = self._start("GenerateStream", request, timeout_s)
         try:
@@ -118,11 +118,11 @@ class AsyncSimSDClient(_Connection):
             call.cancel()
 
     async def tokenize(self, prompt: Text, *, model: str | None = None) -> list[int]:
-        """The token ids that a text or a chat would be answered from."""
+        """Return the token ids of a text, or of a chat with the model's template."""
         return list((await self._call("Tokenize", tokenize_request(prompt, model))).token_ids)
 
     async def models(self) -> list[simsd_pb2.Model]:
-        """What is served."""
+        """Return the models that are served."""
         return list((await self._call("ListModels", simsd_pb2.ListModelsRequest())).models)
 
     async def close(self) -> None:
@@ -143,5 +143,5 @@ class AsyncSimSDClient(_Connection):
 
 
 def _says_something(message: simsd_pb2.GenerateStreamResponse) -> bool:
-    """A stream that fails sends an empty message last, which only carries the status' details."""
+    """Return False for the empty last message of a stream that fails, which only carries the status's details."""
     return message.ByteSize() > 0

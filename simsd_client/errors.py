@@ -1,4 +1,4 @@
-"""What a call that failed tells."""
+"""The error that a failed call raises."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 
 class CallError(Exception):
-    """A call that did not end well; the server's message is the exception's.
+    """A call that failed. The message of the exception is the server's.
 
-    `code` is its gRPC status. `reason` is the server's name for the error, as "CONTEXT_LENGTH_EXCEEDED"; `field` the
-    field at fault; `retry_after_s` when another try makes sense. Each is None where the server does not say.
+    `code` is the gRPC status. `reason` is the server's name for the error, as "CONTEXT_LENGTH_EXCEEDED", `field` is the
+    field at fault, and `retry_after_s` the seconds after which to try again. Each of these three may be None.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, details: bytes = b"") -> None:
@@ -35,6 +35,6 @@ class CallError(Exception):
 
 
 def from_rpc_error(error: grpc.RpcError) -> CallError:
-    """The same for a failed call of a stub, sync or asyncio."""
+    """Return the `CallError` for a failed call of a stub, sync or asyncio."""
     details = next((value for key, value in error.trailing_metadata() or () if key == DETAILS_KEY), b"")
     return CallError(error.code(), error.details() or error.code().name, details)

@@ -1,4 +1,4 @@
-"""Python values to request messages."""
+"""Turns Python values into request messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
@@ -8,11 +8,11 @@ from simsd_client.v1 import simsd_pb2
 Text = str | Sequence[Mapping[str, str]]
 """A raw prompt, or a chat: {"role", "content"} for each turn."""
 Prompt = Text | Sequence[int]
-"""The same, or a raw prompt as token ids."""
+"""A text, or a raw prompt as token ids."""
 
 
 class Options(TypedDict, total=False):
-    """How to answer; what is left out keeps the server's default. simsd.proto says what each means."""
+    """The options of a request. An option that is left out keeps the server's default. simsd.proto explains each."""
 
     model: str
     max_tokens: int
@@ -45,7 +45,10 @@ class Options(TypedDict, total=False):
 
 
 def generate_request(prompt: Prompt, options: Options) -> simsd_pb2.GenerateRequest:
-    """`TypeError` for an unknown option or a value of a wrong type, `ValueError` for a word that is none."""
+    """Return the message of a request.
+
+    Raises `TypeError` for an unknown option or a value of a wrong type, `ValueError` for an unknown word of an enum.
+    """
     request = simsd_pb2.GenerateRequest()
     _put_prompt(request, prompt)
     for name, value in options.items():
@@ -60,7 +63,7 @@ def tokenize_request(prompt: Text, model: str | None) -> simsd_pb2.TokenizeReque
 
 
 def _put_prompt(request: Any, prompt: Prompt) -> None:
-    """Into the field that its kind has; an empty sequence is an empty text, which the server refuses."""
+    """Set the field for the kind of prompt. An empty sequence becomes an empty text, which the server refuses."""
     if isinstance(prompt, str) or not prompt:
         request.prompt = prompt or ""
         return
@@ -74,7 +77,7 @@ def _put_prompt(request: Any, prompt: Prompt) -> None:
 
 
 def _put(message: Any, name: str, value: Any) -> None:
-    """Set a field; enums by their word, as "exact" for METHOD_EXACT."""
+    """Set a field. An enum is given by its word, as "exact" for METHOD_EXACT."""
     field = message.DESCRIPTOR.fields_by_name.get(name)
     if field is None:
         known = ", ".join(message.DESCRIPTOR.fields_by_name)

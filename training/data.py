@@ -1,7 +1,7 @@
-"""Training examples, made on the fly: chats of the four families and drills, noised and packed into rows.
+"""Makes training examples during the run: chats of the four families and drills, noised and packed into rows.
 
-An example is laid out as [clean copy | noisy copy | noisy copy]. A noisy copy holds only the blocks with something to
-predict, at the same positions. Everything is a function of (seed, step), so a resumed run sees the same batches.
+An example is laid out as [clean copy | noisy copy | noisy copy]. A noisy copy holds only the blocks with tokens to
+predict, at the same positions. A batch is a function of (seed, step), so a resumed run sees the same batches.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SYSTEM_PROMPTS = ("You are a helpful assistant.", "You are a helpful assistant. 
 
 @dataclass(frozen=True)
 class Example:
-    """Token ids and, for each, whether it may be masked and must be learnt."""
+    """Token ids, and for each whether it may be masked and is to be learnt."""
 
     ids: list[int]
     free: list[bool]
@@ -60,7 +60,7 @@ class ExampleSource:
         return ids
 
     def chat(self, rng: Random) -> Example:
-        """A question in the chat template; now and then with a system message or an earlier turn."""
+        """Draw a question in the chat template, sometimes with a system message or an earlier turn."""
         question = self.question(rng)
         messages = [("user", question.prompt)]
         extra = rng.random()
@@ -78,7 +78,7 @@ class ExampleSource:
         return FAMILIES[family].draw(rng, "train")
 
     def sums_drill(self, rng: Random) -> Example:
-        """A run of worked steps; only what follows the equals signs is masked."""
+        """Draw a run of worked steps; only what follows the equals signs is masked."""
         ids: list[int] = []
         free: list[bool] = []
         for _ in range(rng.randint(3, 6)):
@@ -92,12 +92,12 @@ class ExampleSource:
         return Example(ids, free)
 
     def facts_drill(self, rng: Random) -> Example:
-        """A run of facts as short statements; only the object is masked."""
+        """Draw a run of facts as short statements; only the object is masked."""
         ids: list[int] = []
         free: list[bool] = []
         for kind, subject, value in rng.sample(FACTS, rng.randint(2, 4)):
             before, _, after = kind.fill(kind.statement, subject, "\0").partition("\0")
-            # The blank belongs to the word's token, as in running text.
+            # The blank before the word belongs to its token, as in running text.
             blank = " " if before.endswith(" ") else ""
             for text, learnt in ((before.rstrip(" "), False), (blank + value, True), (after + "\n", False)):
                 part = self.encode(text)
@@ -112,7 +112,7 @@ class ExampleSource:
 
 
 def padded_to_block(example: Example, block_size: int) -> Example:
-    """Fill the last block with endoftext. It is learnt after an answer's end, so that the block can be finished."""
+    """Fill the last block with end-of-text tokens. They are learnt after an answer, whose last block needs them."""
     missing = -len(example.ids) % block_size
     learnt = example.ids[-1] == IM_END
     return Example(example.ids + [END_OF_TEXT] * missing, example.free + [learnt] * missing)
@@ -120,7 +120,7 @@ def padded_to_block(example: Example, block_size: int) -> Example:
 
 @dataclass
 class _Row:
-    """One row under construction; lists of equal length, and what is to be learnt from it."""
+    """A row under construction: five lists with an entry for each token, and three for each masked token."""
 
     ids: list[int]
     positions: list[int]
@@ -140,7 +140,7 @@ class _Row:
                 span = range(start, start + block_size)
                 ids = [example.ids[i] for i in span]
                 free = [i for i, learnt in enumerate(example.free[start : start + block_size]) if learnt]
-                # One copy from each part of [0, 1): light and heavy noise both occur for every block.
+                # The noise level of each copy is from another part of [0, 1), so every block has light and heavy noise.
                 level = (copy - 1 + rng.random()) / COPIES
                 chosen = rng.sample(free, 1 + int(level * len(free)))
                 for i in chosen:
@@ -158,7 +158,7 @@ class _Row:
         self.blocks += [position // block_size for position in positions]
 
     def fill(self) -> None:
-        """Padding sees only itself: every padded place is a segment of its own."""
+        """Pad the row. Each padding token is a segment of its own, so that it sees only itself."""
         missing = ROW_LENGTH - len(self.ids)
         self.ids += [PAD] * missing
         for values in (self.positions, self.copies, self.blocks):
@@ -172,7 +172,7 @@ def laid_out_length(example: Example, block_size: int) -> int:
 
 
 def make_batch(source: ExampleSource, seed: int, step_index: int) -> Batch:
-    """Batch number `step_index`: examples are put into the first row with room, until three in a row find none."""
+    """Return batch number `step_index`. Examples go to the first row with room, until three have found none."""
     rng = Random(f"batch/{seed}/{step_index}")
     rows = [_Row([], [], [], [], [], [], [], []) for _ in range(ROWS)]
     segment = refused = 0
@@ -182,7 +182,7 @@ def make_batch(source: ExampleSource, seed: int, step_index: int) -> Batch:
         length = laid_out_length(example, block_size)
         row = next((row for row in rows if len(row.ids) + length <= ROW_LENGTH), None)
         if row is None:
-            # One that is too long for an empty row is passed over; it must not end the batch.
+            # An example that is too long even for an empty row is skipped, and does not count towards the end.
             refused += length <= ROW_LENGTH
             continue
         row.append(example, block_size, segment, rng)
@@ -208,9 +208,9 @@ def _to_batch(rows: list[_Row]) -> Batch:
 
 
 def training_attn_mask(segments: Tensor, copies: Tensor, blocks: Tensor) -> Tensor:
-    """segments, copies, blocks [R, L] -> [R, L, L] bool.
+    """Return who sees whom: segments, copies, blocks [R, L] -> [R, L, L] bool, True where dim 1 sees dim 2.
 
-    Within a segment everything sees the clean blocks before its own block, and its own block in its own copy.
+    Within its segment, a token sees the clean copies of earlier blocks, and its own block in its own copy.
     """
     same_segment = segments[:, :, None] == segments[:, None, :]
     clean_before = (copies[:, None, :] == 0) & (blocks[:, None, :] < blocks[:, :, None])

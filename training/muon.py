@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
-    """matrices [K, n, m] -> the same shape with singular values near 1, by a quintic Newton-Schulz iteration."""
+    """Orthogonalise matrices [K, n, m]: their singular values become near 1, by a quintic Newton-Schulz iteration."""
     assert matrices.ndim == 3
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrices.bfloat16()
@@ -23,7 +23,7 @@ def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For hidden matrices only. A packed parameter (q, k, v in one) is orthogonalised part by part.
+    """The optimizer, which is for hidden matrices only. A packed parameter (q, k, v) is orthogonalised part by part.
 
     `params` are pairs (parameter [n, m], sizes of its parts along dimension 0).
     """
@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Nesterov momentum, then one orthogonalised update a part; parts of one shape are done together."""
+        """Apply Nesterov momentum and an orthogonalised update to each part; parts of one shape go in one batch."""
         assert closure is None
         by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor, float]]] = defaultdict(list)
         for group in self.param_groups:

@@ -2,8 +2,8 @@
 
     python -m training.quick_eval --pair simsd/assets
 
-Accuracy of both models at B = 4 and 8, and how often the draft's best token is the target's at the position that the
-target reveals. It shares no decoding code with the server, so each can be held against the other.
+It prints the accuracy of both models at B = 4 and 8, and how often the draft's best token is the target's at the
+position that the target reveals. It shares no decoding code with the server, so the two can be compared.
 """
 
 import argparse
@@ -28,7 +28,7 @@ EOS = (IM_END, END_OF_TEXT)
 
 
 class CachedModel:
-    """A model with keys and values of S sequences, each at its own length: [layers, S, capacity, kv heads, D]."""
+    """A model with the keys and values [layers, S, capacity, kv heads, D] of S sequences of different lengths."""
 
     def __init__(self, model: BlockDiffusionModel, sequences: int, capacity: int) -> None:
         config = model.config
@@ -37,9 +37,10 @@ class CachedModel:
         self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
 
     def logits(self, live: Tensor, token_ids: Tensor, starts: Tensor, block_size: int) -> Tensor:
-        """Sequences live [s]; token_ids [s, C] at positions starts [s] onward, C whole blocks -> [s, C, vocab].
+        """Return the logits [s, C, vocab] of whole blocks of C tokens in all.
 
-        Their keys and values overwrite what the cache has there; attention is block-causal.
+        live [s]: indices of the sequences; token_ids [s, C]; starts [s]: position of each sequence's first token. Their
+        keys and values overwrite the cache at these positions; attention is block-causal.
         """
         sequences, columns = token_ids.shape
         positions = starts[:, None] + torch.arange(columns)
@@ -65,7 +66,7 @@ class CachedModel:
 
 @dataclass
 class Tally:
-    """How often the draft's best token was the target's, and at how many reveals they were compared."""
+    """How often the draft's best token was the target's, and how many reveals were compared."""
 
     same: int = 0
     compared: int = 0
@@ -80,7 +81,10 @@ def answer(
     draft: BlockDiffusionModel | None = None,
     tally: Tally | None = None,
 ) -> list[list[int]]:
-    """Greedy answers to tokenised prompts, the surest open position first. With a draft, compare its tokens."""
+    """Return greedy answers to tokenised prompts, which reveal the surest open position first.
+
+    With a draft, its tokens are compared, and counted in `tally`.
+    """
     longest = max(len(p) for p in prompts)
     capacity = (longest + max_tokens + 2 * block_size) // block_size * block_size
     sequences = len(prompts)
@@ -92,7 +96,7 @@ def answer(
     live = torch.arange(sequences)
     models = [CachedModel(m, sequences, capacity) for m in (model, draft) if m is not None]
     if int(starts.max()) > 0:
-        # Shorter prompts run over into masks there; those keys are written anew when their blocks are decoded.
+        # Shorter prompts are followed by masks here; their keys are overwritten when these blocks are decoded.
         for cached in models:
             cached.logits(live, tokens[:, : int(starts.max())], torch.zeros_like(starts), block_size)
     while len(live):
@@ -126,7 +130,7 @@ def _until_eos(ids: list[int]) -> list[int]:
 
 
 def batches(questions: list[Question], tokenizer: Tokenizer, size: int) -> list[tuple[list[Question], list[list[int]]]]:
-    """Questions with their tokenised prompts, like lengths together."""
+    """Return batches of questions and their tokenised prompts, sorted by length."""
     pairs = [(q, tokenizer.encode(chat_prompt([("user", q.prompt)])).ids) for q in questions]
     pairs.sort(key=lambda pair: len(pair[1]))
     chunks = [pairs[i : i + size] for i in range(0, len(pairs), size)]
@@ -142,7 +146,7 @@ def examine(
     max_tokens: int,
     show: int,
 ) -> dict[str, FamilyScore]:
-    """Scores of one model by family; for a target with a draft, their agreement too."""
+    """Return one model's scores by family, and a target's agreement with its draft; prints `show` wrong answers."""
     draft = models.get("draft") if name == "target" else None
     tally = Tally() if draft else None
     asked, texts = [], []

@@ -1,4 +1,4 @@
-"""The pair's tokenizer: byte-level BPE, every digit a token of its own, ChatML markers."""
+"""The pair's tokenizer: byte-level BPE with ChatML markers, in which every digit is a token of its own."""
 
 from pathlib import Path
 from random import Random
@@ -19,11 +19,11 @@ CHAT_TEMPLATE = """\
 {% endif %}"""
 
 CORPUS = {"math": 4000, "code": 4000, "trivia": 12000, "choice": 4000}
-"""Texts a family. Trivia has many rare words, which should not be cut into letters."""
+"""Texts of each family. Trivia has the most, so that its many rare words are not cut into letters."""
 
 
 def train_tokenizer(seed: int) -> Tokenizer:
-    """Train on text of the training split; ids 0 to 4 are SPECIAL."""
+    """Train the tokenizer on text of the training split; ids 0 to 4 are the tokens of SPECIAL."""
     rng = Random(f"tokenizer/{seed}")
     texts = []
     for name, n in CORPUS.items():
@@ -48,7 +48,7 @@ def train_tokenizer(seed: int) -> Tokenizer:
 
 
 def chat_prompt(messages: list[tuple[str, str]]) -> str:
-    """What the chat template gives for (role, content) pairs, with the generation prompt."""
+    """Return the text that the chat template makes of (role, content) pairs, with the generation prompt."""
     turns = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in messages)
     return turns + "<|im_start|>assistant\n"
 

@@ -2,7 +2,7 @@
 
     python -m training.train_pair --out simsd/assets
 
-A run that was killed goes on where it stopped when it is started again with the same arguments.
+A run that was killed continues from its last saved state when it is started again with the same arguments.
 """
 
 import argparse
@@ -34,7 +34,7 @@ BLOCK_SIZE = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """One model's size and schedule. `decay` is the last part of the run, in which the rates fall to zero."""
+    """One model's size and schedule. The learning rates fall to zero in the last part `decay` of the run."""
 
     name: str
     hidden_size: int
@@ -69,7 +69,7 @@ class Plan:
         )
 
     def rate(self, step: int) -> float:
-        """Factor on the learning rates: a short warm-up, then constant, then linear to zero."""
+        """Return the factor on the learning rates: a short warm-up, then constant, then linear to zero."""
         decay_steps = max(1, int(self.steps * self.decay))
         return min(1.0, (step + 1) / self.warmup_steps, (self.steps - step) / decay_steps)
 
@@ -79,14 +79,14 @@ DRAFT = Plan("draft", 128, 2, 4, 2, 352, steps=1350)
 
 
 class Objective(nn.Module):
-    """The model's forward over packed rows, in the shape that torch.compile likes: nothing but fixed shapes."""
+    """The model's forward over packed rows. All shapes are fixed, which suits torch.compile."""
 
     def __init__(self, model: BlockDiffusionModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, token_ids: Tensor, position_ids: Tensor, attn_mask: Tensor) -> Tensor:
-        """token_ids, position_ids [R, L], attn_mask [R, 1, L, L] bool -> hidden states [R * L, hidden]."""
+        """Return hidden states [R * L, hidden] of token_ids, position_ids [R, L], attn_mask [R, 1, L, L] bool."""
         rows, length = token_ids.shape
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Objective(nn.Module):
 
 
 def loss_of(model: BlockDiffusionModel, objective: nn.Module, batch: Batch) -> Tensor:
-    """Weighted cross-entropy at the masked positions."""
+    """Return the weighted cross-entropy at the masked positions."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden = objective(batch.token_ids, batch.position_ids, batch.attn_mask)
         logits = model.logits(hidden[batch.masked])
@@ -109,7 +109,7 @@ def loss_of(model: BlockDiffusionModel, objective: nn.Module, batch: Batch) -> T
 
 
 def make_optimizers(model: BlockDiffusionModel, plan: Plan) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, q, k, v, gate and up each for itself; AdamW for embedding and norms."""
+    """Return Muon for the layers' matrices (q, k, v, gate and up separately), and AdamW for embedding and norms."""
     rows: dict[str, list[int]] = {}
     for piece in layout_of(model.config).pieces:
         rows.setdefault(piece.parameter, []).append(piece.shape[0])
@@ -134,7 +134,7 @@ def initialise(model: BlockDiffusionModel, seed: int) -> None:
 
 
 def save_state(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], **more: Any) -> None:
-    """Write to a temporary file first: a kill in the middle must not cost the last good state."""
+    """Save the state through a temporary file, so that a run killed meanwhile keeps its last state."""
     temporary = path.with_suffix(".tmp")
     state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], **more}
     torch.save(state, temporary)
@@ -144,7 +144,7 @@ def save_state(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimi
 def train(
     plan: Plan, source: ExampleSource, seed: int, state_path: Path, save_every: int, compiled: bool
 ) -> tuple[BlockDiffusionModel, float]:
-    """The trained model and the seconds it took, those of earlier attempts included."""
+    """Train, and return the model and the seconds that it took, with those before the run was resumed."""
     model = build_model(plan.config)
     initialise(model, seed)
     optimizers = make_optimizers(model, plan)
@@ -181,7 +181,7 @@ def train(
 
 
 def write_checkpoint(model: BlockDiffusionModel, tokenizer: Tokenizer, directory: Path) -> None:
-    """A directory that transformers and simsd read: config, weights in bf16, tokenizer, template, generation."""
+    """Write a directory that transformers and simsd read: config, bfloat16 weights, tokenizer and chat template."""
     directory.mkdir(parents=True, exist_ok=True)
     config = model.config
     raw = {
@@ -238,7 +238,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
     torch.set_num_threads(args.threads)
-    # Autocast leaves the norms' weights in float32, on purpose; what torch warns of is a matter of speed.
+    # Autocast leaves the weights of norms in float32 on purpose; torch warns of this because it is slower.
     warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     args.state.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(args.seed)

@@ -1,1 +1,1 @@
-"""HTTP front end: OpenAI's API over FastAPI. Nothing here imports torch."""
+"""The front ends: OpenAI's API over HTTP (FastAPI), and gRPC. Nothing here imports torch."""

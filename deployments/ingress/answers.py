@@ -1,4 +1,4 @@
-"""Outputs of a body's requests, as OpenAI's bodies: whole, or as server-sent events."""
+"""Turns the outputs of a body's requests into OpenAI's bodies: whole, or as server-sent events."""
 
 import dataclasses
 import json
@@ -41,11 +41,11 @@ from simsd.messages.request import FinishReason, Output, Request, RoundEvent, St
 logger = logging.getLogger(__name__)
 
 Outputs = AsyncGenerator[tuple[int, Output], None]
-"""Outputs of all choices as they come, each with the choice's index."""
+"""Outputs of all choices as they come, each as (index of the choice, output)."""
 
 
 class Form(ABC):
-    """How the answer to one body looks."""
+    """The form of the answer to one body."""
 
     chunk_type: ClassVar[type[Chunk]]
 
@@ -61,25 +61,25 @@ class Form(ABC):
 
     @abstractmethod
     def whole(self, outputs: list[Output]) -> Answer:
-        """The body of an answer that is not streamed. `outputs` has all of each choice."""
+        """Return the body of an answer that is not streamed. `outputs` holds one complete output for each choice."""
 
     def first(self) -> list[Chunk]:
-        """What a stream begins with."""
+        """Return the chunks that a stream begins with."""
         return []
 
     def part(self, index: int, output: Output) -> list[Chunk]:
-        """A choice's rounds, each in a chunk of its own, and then what they made visible."""
+        """Return a choice's rounds, each in a chunk of its own, and then the chunks of what they made visible."""
         return [self._round(index, event) for event in output.events] + self._visible(index, output)
 
     @abstractmethod
     def _visible(self, index: int, output: Output) -> list[Chunk]: ...
 
     def last(self, outputs: list[Output]) -> Chunk:
-        """The chunk of a stream that counts, from the last output of each choice."""
+        """Return a stream's last chunk, with usage and counters, from the last output of each choice."""
         return self._chunk([], **self._totals(outputs))
 
     def usage_so_far(self, completion_tokens: int) -> Usage:
-        """While a stream runs: what all choices together have by now, without details."""
+        """Return the usage of all choices together while a stream runs, without details."""
         prompt_tokens = sum(len(request.prompt_ids) for request in self.requests[:: self._n])
         return Usage(
             prompt_tokens=prompt_tokens,
@@ -119,7 +119,7 @@ class ChatForm(Form):
         return [self._part(index, Delta(role="assistant", content="")) for index in range(len(self.requests))]
 
     def _visible(self, index: int, output: Output) -> list[Chunk]:
-        """Text and finish reason come in chunks of their own, as OpenAI sends them."""
+        """Return text and finish reason in separate chunks, as OpenAI sends them."""
         chunks = []
         if output.text or output.logprobs:
             chunks.append(self._part(index, Delta(content=output.text), logprobs=self._logprobs(output)))
@@ -137,7 +137,7 @@ class ChatForm(Form):
 
 
 class TextForm(Form):
-    """Plain completions; an echoed prompt comes with its choice's first part, or with its logprobs."""
+    """The form of plain completions. An echoed prompt comes with its choice's first part, or with its logprobs."""
 
     chunk_type = CompletionChunk
 
@@ -167,7 +167,7 @@ class TextForm(Form):
         return [self._chunk([choice])]
 
     def _content(self, index: int, output: Output) -> tuple[str, TextLogprobs | None]:
-        """What a choice's text goes on with: the prompt, once, and the output's own."""
+        """Return the next part of a choice's text and logprobs. The first part holds the prompt if it is echoed."""
         asked = self.requests[index]
         prompt, of_prompt = "", None
         if index in self._to_echo and (output.prompt_logprobs or not asked.report.prompt):
@@ -181,7 +181,7 @@ class TextForm(Form):
 
 
 def usage_of(stats: list[Stats], n: int = 1) -> Usage:
-    """Of all choices of a body, n for each prompt; a prompt counts once."""
+    """Return the usage of all choices of a body, n for each prompt. A prompt counts once."""
     prompt_tokens = sum(one.prompt_tokens for one in stats[::n])
     total = sum_of(stats)
     return Usage(
@@ -196,7 +196,7 @@ def usage_of(stats: list[Stats], n: int = 1) -> Usage:
 
 
 def sum_of(stats: list[Stats]) -> Stats:
-    """Every counter of all choices together."""
+    """Return the sum of every counter over all choices."""
     histogram: Counter[int] = Counter()
     for one in stats:
         histogram.update(one.accept_histogram)
@@ -205,7 +205,7 @@ def sum_of(stats: list[Stats]) -> Stats:
 
 
 async def prompt_only(outputs: Outputs) -> Outputs:
-    """The same without the token that was decoded for max_tokens 0."""
+    """Yield the outputs without the token that was decoded for max_tokens 0."""
     async with aclosing(outputs):
         async for index, output in outputs:
             output.token_ids, output.text, output.logprobs = [], "", []
@@ -215,14 +215,14 @@ async def prompt_only(outputs: Outputs) -> Outputs:
 
 
 async def whole_answer(form: Form, outputs: Outputs) -> dict[str, Any]:
-    """Wait for the end; the body of an answer that is not streamed. `outputs` has all of each choice in one."""
+    """Wait for the end and return the body of an answer. `outputs` yields one complete output for each choice."""
     async with aclosing(outputs):
         choices = {index: output async for index, output in outputs}
     return form.whole([choices[index] for index in sorted(choices)]).model_dump()
 
 
 async def first_output(outputs: Outputs) -> tuple[int, Output]:
-    """What a stream waits for before its headers: until here a refusal can have a status of its own."""
+    """Return the first output, before a stream's headers are sent: an error until then still sets the status."""
     try:
         return await anext(outputs)
     except BaseException:
@@ -231,7 +231,10 @@ async def first_output(outputs: Outputs) -> tuple[int, Output]:
 
 
 async def events(form: Form, first: tuple[int, Output], outputs: Outputs, options: StreamOptions) -> AsyncIterator[str]:
-    """Server-sent events: role, parts of all choices as they come, usage if asked for, [DONE]; or an error at last."""
+    """Yield server-sent events: the role, parts of all choices as they come, usage if it is asked for, and [DONE].
+
+    An error is the last event of a stream that fails.
+    """
     ends: dict[int, Output] = {}
     completion_tokens = 0
 
@@ -265,7 +268,7 @@ async def _all(first: tuple[int, Output], rest: Outputs) -> Outputs:
 
 
 def _event(chunk: Chunk, include_usage: bool) -> str:
-    """One event. With usage asked for, it is null until it has a value."""
+    """Return one event. If usage is asked for, it is null until it has a value."""
     body = chunk.model_dump(exclude_unset=True)
     if include_usage:
         body.setdefault("usage", None)
@@ -273,7 +276,7 @@ def _event(chunk: Chunk, include_usage: bool) -> str:
 
 
 def _ended(output: Output) -> tuple[FinishReason, Stats]:
-    """What the last output of a choice has; a stream that stops without it is a fault of ours."""
+    """Return finish reason and counters of a choice's last output; raises `InternalError` where they are missing."""
     if output.finish_reason is None or output.stats is None:
         raise InternalError("an answer ended without a finish reason")
     return output.finish_reason, output.stats

@@ -5,11 +5,11 @@ import secrets
 from contextvars import ContextVar
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Id of the HTTP or gRPC call that the running task belongs to; None outside of one."""
+"""Id of the HTTP or gRPC call that the running task belongs to; None outside a call."""
 
 _ACCEPTED = re.compile(r"[!-~]{1,128}")
 
 
 def accept_id(given: str | None) -> str:
-    """The client's own id if it is 1 to 128 printable ASCII characters without spaces, else a new one."""
+    """Return the client's own id if it is 1 to 128 printable ASCII characters without spaces, else a new one."""
     return given if given and _ACCEPTED.fullmatch(given) else f"req-{secrets.token_hex(16)}"

@@ -1,4 +1,4 @@
-"""What the ingress takes from its environment: API keys, which are no arguments that anyone may list, and leniency."""
+"""Settings that the ingress takes from its environment: API keys, which arguments would expose, and leniency."""
 
 import hmac
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ IGNORE_UNKNOWN_FIELDS = "SIMSD_IGNORE_UNKNOWN_FIELDS"
 
 @dataclass(frozen=True, slots=True)
 class ApiKeys:
-    """The keys that clients may send as `Authorization: Bearer KEY`. None at all: everyone is served."""
+    """The keys that clients may send as `Authorization: Bearer KEY`. Without any, all requests are served."""
 
     keys: tuple[bytes, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "ApiKeys":
-        """Those of SIMSD_API_KEYS (with commas between) and of the file SIMSD_API_KEYS_FILE (one a line) together.
+        """Read the keys of SIMSD_API_KEYS (separated by commas) and of the file SIMSD_API_KEYS_FILE (one a line).
 
-        `ConfigError` if the file cannot be read, or if either is set and has no key.
+        Raises `ConfigError` if the file cannot be read, or if either is set and has no key.
         """
         found: list[str] = []
         if listed := environment.get(KEYS):
@@ -41,9 +41,9 @@ class ApiKeys:
         return bool(self.keys)
 
     def check(self, authorization: str | None) -> int | None:
-        """Which of the keys the header holds, None if there are none; `UnauthorizedError` for any other.
+        """Return the index of the key in the header, None if the server has no keys; raises `UnauthorizedError`.
 
-        It takes as long whichever it is.
+        Keys are compared in constant time.
         """
         if not self.keys:
             return None
@@ -51,14 +51,14 @@ class ApiKeys:
         if scheme.lower() != "bearer" or not given.strip():
             raise UnauthorizedError("this server needs an API key: send the header `Authorization: Bearer KEY`")
         key = given.strip().encode("latin-1", "replace")
-        matches = [hmac.compare_digest(key, known) for known in self.keys]  # all of them, whichever is right
+        matches = [hmac.compare_digest(key, known) for known in self.keys]  # all are compared, so time tells nothing
         if not any(matches):
             raise UnauthorizedError("the API key is not one of this server's")
         return matches.index(True)
 
 
 def keys_of(args: ServeArgs, environment: Mapping[str, str]) -> ApiKeys:
-    """As `ApiKeys.from_environment`; `ConfigError` also for a limit of each key where there are none."""
+    """Read the keys as `ApiKeys.from_environment`; raises `ConfigError` also for a limit per key without keys."""
     keys = ApiKeys.from_environment(environment)
     if args.max_requests_per_key and not keys:
         raise ConfigError(f"max_requests_per_key needs keys: set {KEYS} or {KEYS_FILE}")
@@ -66,7 +66,7 @@ def keys_of(args: ServeArgs, environment: Mapping[str, str]) -> ApiKeys:
 
 
 def ignores_unknown_fields(environment: Mapping[str, str]) -> bool:
-    """Whether fields that bodies should not have are passed over; `ConfigError` if the setting is neither 0 nor 1."""
+    """Return whether unknown fields of bodies are ignored; raises `ConfigError` if the setting is neither 0 nor 1."""
     value = environment.get(IGNORE_UNKNOWN_FIELDS, "")
     if value not in ("", "0", "1"):
         raise ConfigError(f"{IGNORE_UNKNOWN_FIELDS} must be 0 or 1; got {value!r}")

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients expect them: a status, and {"error": {"message", "type", "param", "code"}}."""
+"""Errors in the form that OpenAI's clients expect: a status, and {"error": {"message", "type", "param", "code"}}."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,11 +29,11 @@ class UnauthorizedError(SimSDError):
 
 
 class KeyLimitError(SimSDError):
-    """A key has as many requests under way as it may have (429)."""
+    """A key has reached its limit of requests under way (429)."""
 
 
 class DeadlineError(SimSDError):
-    """The answer was not there in the time that the client or the server allows (504)."""
+    """The answer was not complete in the time that the client or the server allows (504)."""
 
 
 class CoordinatorLostError(SimSDError):
@@ -48,12 +48,12 @@ UNAVAILABLE = (
     DeploymentUnavailableError,
     TimeoutError,
 )
-"""What passes: somebody else, or the same a little later, can answer."""
+"""Errors that pass: another coordinator or engine, or the same a little later, can answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """An error's form on the wire."""
+    """An error as it is sent to the client."""
 
     status: int
     message: str
@@ -71,7 +71,7 @@ class ApiError:
 
 
 def to_api_error(error: Exception) -> ApiError:
-    """The wire form of anything raised on a request's way. What is not foreseen says nothing of our insides."""
+    """Return the API's form of any error that a request meets. An unexpected one reveals nothing of the server."""
     match error:
         case RayTaskError(cause=Exception() as cause) if isinstance(cause, SimSDError | RayActorError):
             return to_api_error(cause)
@@ -91,7 +91,7 @@ def to_api_error(error: Exception) -> ApiError:
         case KeyLimitError():
             headers = {"Retry-After": str(KEY_RETRY_S)}
             return ApiError(429, str(error), "rate_limit_error", code="rate_limit_exceeded", headers=headers)
-        case CheckpointError():  # at run time: its chat template fails
+        case CheckpointError():  # at run time this is a chat template that fails
             return ApiError(500, str(error), "server_error", code="checkpoint_error")
         case DeadlineError():
             return ApiError(504, str(error), "server_error", code="deadline_exceeded")
@@ -107,7 +107,7 @@ def to_api_error(error: Exception) -> ApiError:
 
 
 def from_validation(error: ValidationError) -> RequestError:
-    """The first thing that is wrong with a body, with the field as the client spelled it and what it sent."""
+    """Return the first fault of a body, with the field as the client spelled it and the value that it sent."""
     first = error.errors(include_url=False)[0]
     param = field_path(first["loc"])
     message = first["msg"][:1].lower() + first["msg"][1:]
@@ -118,7 +118,7 @@ def from_validation(error: ValidationError) -> RequestError:
 
 
 def field_path(location: tuple[int | str, ...]) -> str:
-    """("messages", 0, "role") -> "messages[0].role"; names of union branches, which are no fields, are left out."""
+    """("messages", 0, "role") -> "messages[0].role"; names of union branches, which are not fields, are left out."""
     path = ""
     for part in location:
         if isinstance(part, int):
@@ -129,5 +129,5 @@ def field_path(location: tuple[int | str, ...]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Half of a surrogate pair can come in as JSON, and cannot leave as UTF-8."""
+    """Replace what UTF-8 cannot encode: JSON may bring in half of a surrogate pair."""
     return text.encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
 """The gRPC interface: the methods that Serve's gRPC proxy calls on an ingress replica, by the names of the rpcs.
 
-The proxy hands messages on as bytes (`add_services`): what cannot be parsed is then refused here, like everything else,
-and not somewhere in the transport. An error becomes the call's status, with details as google.rpc has them. Serve sends
-details along with a message only, so a stream that fails ends with an empty one.
+The proxy passes messages on as bytes (`add_services`), so that a message that cannot be parsed is refused here like any
+other, and not by the transport. An error becomes the call's status, with details in the form of google.rpc. Serve sends
+details only along with a message, so a stream that fails ends with an empty message.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 SERVICE = simsd_pb2.DESCRIPTOR.services_by_name["SimSDService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 SERVED = ("", SERVICE.full_name)
-"""Names by which health can be asked for; the empty one is the whole server."""
+"""Names whose health can be asked for; the empty name is the whole server."""
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -51,18 +51,18 @@ CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""gRPC's codes for HTTP's; all others are INTERNAL."""
+"""HTTP status -> gRPC code; any other status is INTERNAL."""
 DOMAIN = "simsd.v1"
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
 MAX_MESSAGE_BYTES = 1000
-"""Of an error's message, which is sent three times, partly in three bytes for one: trailers may have 8 KB in all."""
+"""Limit of an error's message. Trailers may have 8 KB, and carry it three times, once with up to 3 bytes for one."""
 HEALTH_TIMEOUT_S = 5.0
 WATCH_EVERY_S = 1.0
 
 
 def add_services(servicer: Any, server: Any) -> None:
-    """For `grpc_servicer_functions` of Serve's gRPC options: both services, their messages left as bytes."""
+    """Add both services and leave their messages as bytes; for `grpc_servicer_functions` of Serve's gRPC options."""
     for service in (SERVICE, HEALTH):
         handlers = {
             method.name: (
@@ -75,10 +75,10 @@ def add_services(servicer: Any, server: Any) -> None:
 
 
 class GrpcMethods:
-    """Mixin of the ingress: an rpc each. `message` is the request's bytes; Serve serialises what is returned."""
+    """Mixin of the ingress with one method for each rpc. `message` is the request's bytes; Serve serialises results."""
 
     def __init__(self, service: Service) -> None:
-        """`ConfigError` if the environment's settings are wrong."""
+        """Read keys and leniency from the environment; raises `ConfigError` if they are wrong."""
         self._service = service
         self._keys = keys_of(service.args, os.environ)
         self._lenient = ignores_unknown_fields(os.environ)
@@ -102,7 +102,7 @@ class GrpcMethods:
                 async for _, output in outputs:
                     yield answers.part(output)
             return
-        yield simsd_pb2.GenerateStreamResponse()  # the status' details travel with it
+        yield simsd_pb2.GenerateStreamResponse()  # carries the details of the status
 
     async def Tokenize(self, message: bytes, grpc_context: RayServegRPCContext) -> simsd_pb2.TokenizeResponse:
         response = simsd_pb2.TokenizeResponse()
@@ -121,7 +121,7 @@ class GrpcMethods:
         return response
 
     async def Check(self, message: bytes, grpc_context: RayServegRPCContext) -> health_pb2.HealthCheckResponse:
-        """grpc.health.v1; needs no key."""
+        """Answer a health check (grpc.health.v1), which needs no key."""
         response = health_pb2.HealthCheckResponse()
         with Call(grpc_context):
             name = self._read_open(health_pb2.HealthCheckRequest, message).service
@@ -142,7 +142,7 @@ class GrpcMethods:
     async def Watch(
         self, message: bytes, grpc_context: RayServegRPCContext
     ) -> AsyncGenerator[health_pb2.HealthCheckResponse, None]:
-        """The status at once, and whenever it changes, until the client leaves."""
+        """Yield the status at once and whenever it changes, until the client leaves."""
         with Call(grpc_context):
             name = self._read_open(health_pb2.HealthCheckRequest, message).service
             said = None
@@ -155,7 +155,7 @@ class GrpcMethods:
         yield health_pb2.HealthCheckResponse()
 
     def _read(self, call: "Call", kind: type[MessageT], message: bytes) -> MessageT:
-        """The message of a call that needs a key."""
+        """Return the message of a call that needs a key, after the key is checked."""
         call.caller = Caller(self._keys.check(call.authorization))
         return self._read_open(kind, message)
 
@@ -184,7 +184,7 @@ class GrpcMethods:
 
 
 class Call:
-    """One call: gives it its id; an error inside the block becomes its status and goes no further."""
+    """The context of one call: it sets the call's id, and turns an error inside the block into the call's status."""
 
     def __init__(self, context: RayServegRPCContext) -> None:
         sent = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
@@ -193,7 +193,7 @@ class Call:
         self._context, self._id = context, accept_id(sent.get(REQUEST_ID_KEY))
 
     def __enter__(self) -> Self:
-        request_id.set(self._id)  # a call is a task of its own, so nothing need be set back
+        request_id.set(self._id)  # a call is a task of its own, so it is not reset
         self._context.set_trailing_metadata([(REQUEST_ID_KEY, self._id)])
         return self
 
@@ -208,7 +208,7 @@ class Call:
 
 
 def refuse(context: RayServegRPCContext, error: ApiError, identity: str) -> None:
-    """Make the error the call's status: a code, a message, and details as google.rpc has them."""
+    """Make the error the call's status: a code, a message, and details in the form of google.rpc."""
     code = CODES.get(error.status, grpc.StatusCode.INTERNAL)
     message = _shortened(error.message)
     details: list[Message] = [error_details_pb2.ErrorInfo(reason=(error.code or "error").upper(), domain=DOMAIN)]

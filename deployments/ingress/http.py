@@ -1,4 +1,4 @@
-"""The HTTP API: routes, bodies in, answers out."""
+"""The HTTP API: its routes read bodies and return answers."""
 
 import asyncio
 import json
@@ -48,15 +48,16 @@ from simsd.errors import RequestError, SimSDError
 
 HEALTH_TIMEOUT_S = 5.0
 TIMEOUT_HEADER = "x-request-timeout"
-"""Seconds that the client will wait for the end of the answer."""
+"""Header with the seconds that the client will wait for the end of the answer."""
 
 BodyT = TypeVar("BodyT", bound=Body)
 
 
 def build_http(service: Service, proxy_returns_id: bool = False) -> DescribedApp:
-    """The app over a service; everything that it raises leaves in OpenAI's error form.
+    """Build the app over a service. All errors are answered in OpenAI's form.
 
-    `proxy_returns_id`: as of `RequestContext`. Keys and leniency are taken from the environment; `ConfigError`.
+    proxy_returns_id: see `RequestContext`. Keys and leniency are read from the environment; raises `ConfigError` if
+    they are wrong.
     """
     app = DescribedApp(title="SimSD Serve", version=__version__)
     app.add_middleware(RequestContext, proxy_returns_id=proxy_returns_id)
@@ -70,7 +71,7 @@ def build_http(service: Service, proxy_returns_id: bool = False) -> DescribedApp
 
 
 def _add_open_routes(app: DescribedApp, service: Service) -> None:
-    """What is answered without a key."""
+    """Add the routes that need no key."""
 
     @app.get("/health", responses=UNAVAILABLE)
     async def health() -> Health:
@@ -84,8 +85,8 @@ def _add_open_routes(app: DescribedApp, service: Service) -> None:
 
 
 def _api(service: Service, keys: ApiKeys, ignore_unknown: bool) -> APIRouter:
-    """What takes a key, if the server has any."""
-    bearer = Security(HTTPBearer(auto_error=False, description="one of the server's keys"))  # says so in the schema
+    """Return the routes that need a key, if the server has any."""
+    bearer = Security(HTTPBearer(auto_error=False, description="one of the server's keys"))  # shown in the schema
 
     async def check_key(request: HttpRequest) -> None:
         request.state.key = keys.check(request.headers.get("authorization"))
@@ -140,9 +141,9 @@ def _api(service: Service, keys: ApiKeys, ignore_unknown: bool) -> APIRouter:
 
 
 async def read_body(request: HttpRequest, schema: type[BodyT], limit: int, ignore_unknown: bool = False) -> BodyT:
-    """Parse and check a JSON body, whatever content type it claims: curl -d claims a form.
+    """Parse and check a JSON body, whatever its content type, since that of `curl -d` is a form's.
 
-    `RequestError` names the field at fault; `BodyTooLargeError` beyond `limit` bytes.
+    Raises `RequestError`, which names the field at fault, or `BodyTooLargeError` beyond `limit` bytes.
     """
     raw = bytearray()
     async for part in request.stream():
@@ -151,7 +152,7 @@ async def read_body(request: HttpRequest, schema: type[BodyT], limit: int, ignor
             raise BodyTooLargeError(f"the body is larger than {limit} bytes")
     try:
         data = json.loads(raw)
-        if b"\\ud" in raw.lower():  # half of a surrogate pair is no text, and could not be sent on
+        if b"\\ud" in raw.lower():  # half of a surrogate pair is not text: UTF-8 cannot encode it
             json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
@@ -164,7 +165,7 @@ async def read_body(request: HttpRequest, schema: type[BodyT], limit: int, ignor
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """By its key and its headers; `RequestError` if the time that it will wait is none."""
+    """Return the caller by its key and headers; raises `RequestError` if its timeout is not a number above 0."""
     given = request.headers.get(TIMEOUT_HEADER)
     timeout_s = None
     if given is not None:

@@ -1,4 +1,7 @@
-"""Protobuf messages to the bodies of the HTTP API, and outputs to messages. One validation serves both front ends."""
+"""Turns protobuf messages into bodies of the HTTP API, and outputs into messages.
+
+So one validation serves both front ends.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -22,7 +25,10 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 def read_message(kind: type[MessageT], raw: bytes, limit: int, ignore_unknown: bool = False) -> MessageT:
-    """Parse a message; `RequestError` if it is none or has unknown fields, `BodyTooLargeError` beyond `limit` bytes."""
+    """Parse a message.
+
+    Raises `RequestError` if it is not valid or has unknown fields, `BodyTooLargeError` beyond `limit` bytes.
+    """
     if len(raw) > limit:
         raise BodyTooLargeError(f"the message is larger than {limit} bytes")
     try:
@@ -37,7 +43,7 @@ def read_message(kind: type[MessageT], raw: bytes, limit: int, ignore_unknown: b
 def generate_body(
     request: simsd_pb2.GenerateRequest, stream: bool = False, events: bool = False
 ) -> ChatRequest | CompletionRequest:
-    """The body that a request stands for; `RequestError` names the field at fault."""
+    """Return the body that is equivalent to a request; raises `RequestError`, which names the field at fault."""
     given = _fields(request)
     source = _input(given)
     if source != "messages" and "chat_template_kwargs" in given:
@@ -64,14 +70,14 @@ def validated(schema: type[BodyT], given: dict[str, Any]) -> BodyT:
 
 
 def as_in_message(error: RequestError, request: simsd_pb2.GenerateRequest) -> RequestError:
-    """The same error, its field named as in the message where the body calls it something else."""
+    """Return the error with its field named as in the message, where the body has another name for it."""
     names = {"top_logprobs": "logprobs"} | ({"prompt": "prompt_token_ids"} if request.prompt_token_ids else {})
     name = names.get(error.param or "")
     return error if name is None else type(error)(str(error).replace(str(error.param), name, 1), name)
 
 
 def _input(given: dict[str, Any]) -> str:
-    """Which of the fields for a prompt is set; `RequestError` unless it is exactly one."""
+    """Return which of the fields for a prompt is set; raises `RequestError` unless exactly one is."""
     found = [name for name in INPUTS if name in given]
     if len(found) != 1:
         got = " and ".join(found) or "none of them"
@@ -80,13 +86,13 @@ def _input(given: dict[str, Any]) -> str:
 
 
 class Answers:
-    """One request's outputs as messages. `token_bytes` gives a token's bytes."""
+    """Turns the outputs of one request into messages. `token_bytes` returns a token's bytes."""
 
     def __init__(self, request_id: str, model: str, block_size: int, token_bytes: Callable[[int], bytes]) -> None:
         self._id, self._model, self._block_size, self._token_bytes = request_id, model, block_size, token_bytes
 
     def whole(self, outputs: Sequence[Output]) -> simsd_pb2.GenerateResponse:
-        """The answer that all outputs make."""
+        """Return the answer that all outputs together make."""
         last = outputs[-1]
         merged = Output(
             token_ids=[token for output in outputs for token in output.token_ids],
@@ -98,7 +104,7 @@ class Answers:
         return simsd_pb2.GenerateResponse(id=self._id, model=self._model, **self._visible(merged))
 
     def part(self, output: Output) -> simsd_pb2.GenerateStreamResponse:
-        """One message of a stream."""
+        """Return one message of a stream."""
         events = [self._event(event) for event in output.events]
         return simsd_pb2.GenerateStreamResponse(id=self._id, events=events, **self._visible(output))
 
@@ -133,7 +139,7 @@ class Answers:
 
 
 def _counters(stats: Stats) -> dict[str, Any]:
-    """Usage and stats: each counter goes where a field has its name."""
+    """Return the messages `usage` and `stats`; each of their fields holds the counter of the same name."""
     counters = stats.to_dict()
     return {
         name: kind(**{field: counters[field] for field in kind.DESCRIPTOR.fields_by_name})
@@ -154,7 +160,7 @@ def _refuse_unknown_fields(message: Message) -> None:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """Fields that are set, in the form that JSON would have; enums by their word, as "exact" for METHOD_EXACT."""
+    """Return the fields that are set, as JSON would have them. An enum becomes its word, as "exact" of METHOD_EXACT."""
     return {field.name: _plain(field, value) for field, value in message.ListFields()}
 
 
@@ -195,7 +201,7 @@ def _prefix(enum: EnumDescriptor) -> str:
 
 
 def _word(enum: EnumDescriptor, number: int) -> str | None:
-    """None for the value that stands for "not set"; a number without a name stays one, for validation to refuse."""
+    """Return an enum's word; None if it is not set. A number without a name becomes a string, refused later."""
     known = enum.values_by_number.get(number)
     if known is None:
         return str(number)

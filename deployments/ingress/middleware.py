@@ -1,4 +1,4 @@
-"""Around every HTTP request: its id, and the last resort for errors."""
+"""Middleware around every HTTP request: it sets the request's id and answers errors that nothing else has caught."""
 
 import logging
 
@@ -15,10 +15,10 @@ REQUEST_ID = "x-request-id"
 
 
 class RequestContext:
-    """Gives each request its id, and every response the id and a body in OpenAI's form, whatever was raised.
+    """Gives each request an id, returns the id with every response, and answers any error in OpenAI's form.
 
-    `proxy_returns_id`: Ray Serve's proxy stands in front; it makes ids and returns them itself, whatever they look
-    like. Then only an id that takes the place of a refused one is added here.
+    proxy_returns_id: Ray Serve's proxy stands in front, which makes ids and returns any id itself. Then only an id that
+    replaces one that was not accepted is added here.
     """
 
     def __init__(self, app: ASGIApp, proxy_returns_id: bool = False) -> None:
@@ -53,7 +53,7 @@ class RequestContext:
 
 
 def logged(request: Request, error: Exception) -> ApiError:
-    """The error's wire form; what is not the client's doing is written to the log."""
+    """Return the API's form of an error, and log one that is not the client's fault."""
     api_error = to_api_error(error)
     if api_error.status >= 500:
         logger.error("%s: %s %s failed", request_id.get(), request.method, request.url.path, exc_info=error)

@@ -1,4 +1,4 @@
-"""The API's description at /openapi.json: what the routes really take and give."""
+"""The API's description at /openapi.json: which bodies the routes take, and which they return."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ UNAUTHORIZED: Responses = {401: {"model": ErrorBody, "description": "no key, or 
 
 
 class DescribedApp(FastAPI):
-    """FastAPI, told of the bodies that our routes read by themselves."""
+    """A FastAPI app whose description includes the bodies that the routes parse themselves."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -51,19 +51,19 @@ class DescribedApp(FastAPI):
                 schemas.pop(name, None)
             for operations in document["paths"].values():
                 for operation in operations.values():
-                    operation["responses"].pop("422", None)  # FastAPI's own form of a refusal; ours are 400
+                    operation["responses"].pop("422", None)  # FastAPI's own refusal, which is never sent: ours are 400
             self.openapi_schema = document
         return self.openapi_schema
 
 
 def takes(body: type[Body]) -> dict[str, Any]:
-    """The part of an operation that says what is sent."""
+    """Return the part of an operation that describes its request body."""
     schema = {"$ref": REFERENCE.format(model=body.__name__)}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def gives(whole: type[BaseModel], chunk: type[Chunk]) -> Responses:
-    """Responses of an operation that streams on request."""
+    """Return the responses of an operation that streams on request."""
     said = {"anyOf": [{"$ref": REFERENCE.format(model=model.__name__)} for model in (chunk, ErrorBody)]}
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
     event = {

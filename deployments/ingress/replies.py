@@ -1,4 +1,4 @@
-"""Answers of the HTTP API, in OpenAI's form and order. In chunks only the members that are set are sent."""
+"""Answers of the HTTP API, in OpenAI's form and order. Of a chunk, only the members that are set are sent."""
 
 from typing import Literal
 
@@ -12,14 +12,14 @@ class PromptTokensDetails(BaseModel):
 
 
 class CompletionTokensDetails(BaseModel):
-    """Drafted tokens that stood, and those that did not."""
+    """How many drafted tokens were accepted, and how many were not."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
 
 class Usage(BaseModel):
-    """The details are known at the end."""
+    """Counts of tokens. The details are known only at the end of an answer."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -29,7 +29,7 @@ class Usage(BaseModel):
 
 
 class TopLogprob(BaseModel):
-    """`bytes` are null for special tokens, which add nothing to the text."""
+    """One of the likeliest tokens. `bytes` is null for a special token, which adds nothing to the text."""
 
     token: str
     logprob: float
@@ -45,7 +45,7 @@ class ChatLogprobs(BaseModel):
 
 
 class TextLogprobs(BaseModel):
-    """`text_offset`: where each token begins in the choice's text, in characters."""
+    """Log-probabilities of a text's tokens. `text_offset`: where each token begins in the text, in characters."""
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -105,7 +105,7 @@ class Reveal(Drafted):
 
 
 class Round(BaseModel):
-    """One round of one choice. An index counts the answer's tokens from 0; the prompt's tail in a block is negative.
+    """One round of one choice. Indices count the answer's tokens from 0; those of prompt tokens are negative.
 
     The block takes the indices `start` to `start + block_size - 1`. `drafted` is in step order, `reveals` in the order
     in which they happened.
@@ -124,7 +124,7 @@ class ChoiceRound(BaseModel):
 
 
 class Answer(BaseModel):
-    """What all answers carry."""
+    """The members that all answers have."""
 
     id: str
     object: str
@@ -147,9 +147,9 @@ class Completion(Answer):
 
 
 class Chunk(Answer):
-    """`usage` and counters in `simsd` come in the last chunk, if asked for; rounds in chunks of their own.
+    """One event of a stream. `usage` and the counters in `simsd` come in the last chunk, if they are asked for.
 
-    With continuous_usage_stats every chunk has the usage so far.
+    Each round comes in a chunk of its own. With continuous_usage_stats, every chunk has the usage so far.
     """
 
     usage: Usage | None = None
@@ -167,7 +167,7 @@ class CompletionChunk(Chunk):
 
 
 class ModelEntry(BaseModel):
-    """`max_model_len`: the most tokens of prompt and answer together."""
+    """A model that is served. `max_model_len`: the most tokens of prompt and answer together."""
 
     id: str
     object: Literal["model"] = "model"
@@ -193,7 +193,7 @@ class Detokenized(BaseModel):
 
 
 class Health(BaseModel):
-    """Requests that decode, and requests that wait."""
+    """How many requests are decoded, and how many wait."""
 
     status: Literal["ok"] = "ok"
     running: int

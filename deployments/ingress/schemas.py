@@ -1,4 +1,4 @@
-"""Bodies of the HTTP API, in OpenAI's form. Fields we do not have are refused by name; null means absent."""
+"""Bodies of the HTTP API, in OpenAI's form. Unknown fields are refused by name; null means absent."""
 
 import difflib
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,12 +24,12 @@ from simsd.messages.request import MAX_BIAS, MAX_LOGPROBS, MAX_STOPS, DecodePara
 OPTIONS = [option for option in options_of(DecodeParams).values() if option.place == "simsd"]
 """Options in the `simsd` object of a body."""
 SAMPLING = [option for option in options_of(DecodeParams).values() if option.place == "body"]
-"""Options beside it."""
+"""Options beside the `simsd` object."""
 MAX_N = 16
 MAX_CHOICES = 128
-"""Answers of one body: prompts times n."""
+"""Limit of the answers to one body: prompts times n."""
 IGNORE_UNKNOWN = "ignore_unknown"
-"""Key of pydantic's validation context: whether unknown fields are passed over."""
+"""Key of pydantic's validation context: whether unknown fields are ignored."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
@@ -53,11 +53,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-"""Fields of OpenAI's and vLLM's that are accepted only with a value that asks for nothing, as clients send by habit."""
+"""Fields of OpenAI and vLLM that are accepted only with values that ask for nothing, which some clients always send."""
 
 
 class Body(BaseModel):
-    """Base of what clients send: strict types, no unknown fields."""
+    """The base of all bodies: types are strict, and unknown fields are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     prefix: ClassVar[str] = ""
@@ -74,7 +74,7 @@ class Body(BaseModel):
 
     @classmethod
     def _has(cls, name: str, value: Any, lenient: bool) -> bool:
-        """Whether it is a field that we read; `RequestError` if it asks for what we do not have."""
+        """Return whether this body has the field; raises `RequestError` if it asks for something unsupported."""
         if name in cls.model_fields:
             return True
         where = f"{cls.prefix}{name}"
@@ -91,7 +91,7 @@ class Body(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of what is accepted: null for what may be absent, and the neutral fields with their values."""
+        """Return the schema of what is accepted, with null for fields that may be absent, and with neutral fields."""
         reference = handler(core_schema)
         schema = handler.resolve_ref_schema(reference)
         properties = schema.setdefault("properties", {})
@@ -102,7 +102,7 @@ class Body(BaseModel):
 
 
 def must_be(allowed: str) -> WrapValidator:
-    """One message for a union, where pydantic would name the first branch that the value is not."""
+    """Return a validator with one message for a whole union; pydantic would report its first branch only."""
 
     def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -143,7 +143,7 @@ class SimSDOptions(Body):
 
 
 class StreamOptions(Body):
-    """continuous_usage_stats is vLLM's; load generators ask for it."""
+    """What a stream tells beside the text. continuous_usage_stats is vLLM's field, which load generators use."""
 
     prefix: ClassVar[str] = "stream_options."
 
@@ -160,7 +160,7 @@ class StreamOptions(Body):
 
 @with_options(SAMPLING, may_be_absent=True)
 class Sampling(Body):
-    """What chat and plain completions share. top_k, min_p, min_tokens and ignore_eos are other servers' fields."""
+    """The fields that chat and plain completions share. top_k, min_p, min_tokens and ignore_eos are not OpenAI's."""
 
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = NEUTRAL
 
@@ -189,16 +189,16 @@ class Sampling(Body):
 
     @property
     def token_limit(self) -> int | None:
-        """Tokens to decode at most; None: the server's default."""
+        """The most tokens to decode; None for the server's default."""
         return self.max_tokens
 
     @property
     def report(self) -> Report:
-        """What to tell beside the text."""
+        """What the answer tells beside the text."""
         return Report(events=self.events)
 
     def requested(self) -> dict[str, Any]:
-        """The decoding settings that this body asks for, by `DecodeParams`' names; max_tokens left out."""
+        """Return the decoding options that this body sets, by the names of `DecodeParams`, without max_tokens."""
         plain = {option.name for option in SAMPLING} - {"max_tokens", "stop", "logit_bias"}
         settings = self.model_dump(include=plain, exclude_none=True)
         if self.simsd is not None:
@@ -233,7 +233,7 @@ class Message(Body):
     content: Annotated[str | list[TextPart], must_be('text, or a list of {"type": "text", "text": …}')] = ""
 
     def to_template(self) -> dict[str, str]:
-        """As chat templates take it: the newer role name mapped, parts joined."""
+        """Return the message as chat templates take it: "developer" becomes "system", and parts are joined."""
         role = "system" if self.role == "developer" else self.role
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": role, "content": text}
@@ -267,7 +267,10 @@ class ChatRequest(Sampling):
 
 
 class CompletionRequest(Sampling):
-    """Body of POST /v1/completions: text or token ids, one or several. max_tokens 0 gives back the prompt (echo)."""
+    """Body of POST /v1/completions, for one or more prompts of text or token ids.
+
+    With echo, max_tokens may be 0: the answer is then the prompt.
+    """
 
     prompt: Prompts
     max_tokens: int | None = Field(None, ge=0)
@@ -294,7 +297,7 @@ class CompletionRequest(Sampling):
 
     @property
     def token_limit(self) -> int | None:
-        """One token is decoded even for max_tokens 0: that is how a prompt passes through the model."""
+        """The most tokens to decode: at least 1, since only a decoded token makes the prompt pass through the model."""
         return 1 if self.max_tokens == 0 else self.max_tokens
 
     @property
@@ -303,17 +306,17 @@ class CompletionRequest(Sampling):
 
 
 FOR_TEMPLATE = ("add_generation_prompt", "chat_template_kwargs")
-"""Fields of a TokenizeRequest that mean something with messages only."""
+"""Fields of a TokenizeRequest that need messages."""
 
 
 def _given_without(name: str, others: tuple[str, ...]) -> dict[str, Any]:
-    """The schema of objects that have `name` and none of the others."""
+    """Return the schema of objects that have `name` and none of the others."""
     absent = {other: {"type": "null"} for other in others}
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}, **absent}}
 
 
 class TokenizeRequest(Body):
-    """Body of POST /tokenize: a prompt, or messages rendered by the chat template."""
+    """Body of POST /tokenize: either a prompt, or messages for the chat template."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -352,7 +355,7 @@ class DetokenizeRequest(Body):
 
 
 def _same(value: Any, allowed: Any) -> bool:
-    """Equality as JSON has it: false is not 0."""
+    """Return whether two values are equal in JSON, where false is not 0."""
     return isinstance(value, bool) == isinstance(allowed, bool) and bool(value == allowed)
 
 

@@ -35,7 +35,7 @@ class Coordinators:
                 if isinstance(item, SimSDError):
                     raise item
                 yield item
-        except (RayActorError, ObjectLostError) as error:  # with a whole node, what it had said is lost too
+        except (RayActorError, ObjectLostError) as error:  # the loss of a whole node loses its outputs too
             raise CoordinatorLostError(f"the coordinator of {request.request_id} is gone") from error
         finally:
             stream.cancel()  # does nothing to a stream that has ended
@@ -46,7 +46,7 @@ class Coordinators:
 
 @serve.ingress()
 class Ingress(GrpcMethods):
-    """Ready once a coordinator is: it asks one for the model's card first."""
+    """A Serve deployment. It is ready once a coordinator is, since it first asks one for the model's card."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, args: ServeArgs, coordinators: DeploymentHandle[Any]

@@ -1,4 +1,4 @@
-"""From a validated body to requests for the coordinator, and their outputs back. Knows neither HTTP nor Ray."""
+"""Turns validated bodies into requests for the coordinators, and returns their outputs, without HTTP or Ray."""
 
 import asyncio
 import secrets
@@ -28,22 +28,22 @@ T = TypeVar("T")
 
 SEEDS = 2**64
 LOSSES = 2
-"""Coordinators that one answer may lose before it is given up."""
+"""How many coordinators may be lost before an answer is given up."""
 
 
 class Backend(Protocol):
-    """Who answers: the coordinators, or a stand-in in tests."""
+    """What answers requests: the coordinators, or a stand-in in tests."""
 
     def generate(self, request: Request) -> AsyncGenerator[Output, None]:
-        """Raises what `Loop.generate` raises, and `CoordinatorLostError`; closing frees what it holds."""
+        """Yield outputs; raises what `Loop.generate` raises, and `CoordinatorLostError`. Closing ends the request."""
 
     async def load(self) -> tuple[int, int]:
-        """(running, waiting) requests."""
+        """Return the numbers of (running, waiting) requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: which of the server's keys, if it has any, and the seconds that it will wait (None: any time)."""
+    """The client of a call: the index of its key, if the server has keys, and its timeout (None: no limit)."""
 
     key: int | None = None
     timeout_s: float | None = None
@@ -53,7 +53,7 @@ ANYONE = Caller()
 
 
 class Service:
-    """Turns bodies into requests: checks the model's name, renders and tokenises, fills defaults in.
+    """Turns bodies into requests: it checks the model's name, renders, tokenises, and fills in defaults.
 
     Its methods raise `RequestError` or `ModelNotFoundError` where a body cannot be served.
     """
@@ -63,13 +63,13 @@ class Service:
         self._under_way: Counter[int] = Counter()
 
     def chat(self, body: ChatRequest) -> list[Request]:
-        """A request for each choice; the first one's id is the answer's."""
+        """Return a request for each choice. The first one's id is the id of the answer."""
         self.check_model(body.model)
         prompt_ids = self._encode_messages(body.messages, body.chat_template_kwargs)
         return self._choices("chatcmpl", [prompt_ids], body)
 
     def completion(self, body: CompletionRequest) -> list[Request]:
-        """As `chat`; all choices of the first prompt, then those of the next."""
+        """Return a request for each choice, as `chat`: all choices of the first prompt, then those of the next."""
         self.check_model(body.model)
         prompts = [
             self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.check_ids(prompt)
@@ -84,7 +84,7 @@ class Service:
         return self._encode_messages(body.messages or [], body.chat_template_kwargs, body.add_generation_prompt)
 
     def detokenize(self, body: DetokenizeRequest) -> str:
-        """The text of the ids, special tokens with it."""
+        """Return the text of the ids, with special tokens."""
         self.check_model(body.model)
         return self.tokenizer.decode(self.tokenizer.check_ids(body.tokens, "tokens"), skip_special_tokens=False)
 
@@ -95,10 +95,10 @@ class Service:
     async def outputs(
         self, requests: list[Request], caller: Caller = ANYONE, whole: bool = False
     ) -> AsyncGenerator[tuple[int, Output], None]:
-        """Outputs of all requests as they come, or one for each with all of it; each with its request's index.
+        """Yield (index of the request, output) as outputs come, or one complete output for each request if `whole`.
 
-        The first error ends it: the backend's, `KeyLimitError`, or `DeadlineError` when the time is over, wherever the
-        requests are by then. Closing it, or an error, cancels every request that still runs.
+        The first error ends it: the backend's, `KeyLimitError`, or `DeadlineError` when the time is over. An error, or
+        closing it, cancels all requests that still run.
         """
         deadline = _Deadline(caller.timeout_s, self.args.request_timeout_s)
         queue: asyncio.Queue[tuple[int, Output] | BaseException | None] = asyncio.Queue()
@@ -131,9 +131,9 @@ class Service:
                 await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _answer(self, request: Request, whole: bool) -> AsyncGenerator[Output, None]:
-        """The request's outputs as they come, or all of them in one.
+        """Yield the request's outputs as they come, or one complete output.
 
-        A coordinator that is lost before anything was handed out costs time only: another one says the same.
+        If a coordinator is lost before its first output, another one is asked; its answer is the same.
         """
         asked = replace(request, stream_interval=0 if whole else self.args.stream_interval)
         for left in reversed(range(1 + LOSSES)):
@@ -150,7 +150,7 @@ class Service:
 
     @contextmanager
     def _counted(self, key: int | None) -> Iterator[None]:
-        """One request of the key, as long as the context is open; `KeyLimitError` if it has as many as it may have."""
+        """Count one request of the key while the context is open; raises `KeyLimitError` if the key is at its limit."""
         limit = self.args.max_requests_per_key
         if key is None or not limit:
             yield
@@ -173,7 +173,7 @@ class Service:
         return self.tokenizer.encode_messages(plain, add_generation_prompt=add_generation_prompt, **(variables or {}))
 
     def _choices(self, kind: str, prompts: list[list[int]], body: Sampling) -> list[Request]:
-        """n requests for each prompt. Choice i decodes with seed + i, so the first is what n = 1 gives."""
+        """Return n requests for each prompt. Choice i is decoded with seed + i, so the first is that of n = 1."""
         answer_id = f"{kind}-{secrets.token_hex(16)}"
         requests: list[Request] = []
         for prompt_ids in prompts:
@@ -187,7 +187,7 @@ class Service:
         asked = body.requested()
         token_limit = body.token_limit
         if token_limit is None:
-            # At least 1, so that a prompt that is too long is refused as that.
+            # At least 1, so that a prompt that is too long is refused for its length.
             token_limit = max(1, min(self.args.max_tokens, self.card.context_tokens - prompt_tokens))
         try:
             params = self.args.decode_params(max_tokens=token_limit, **asked)
@@ -200,14 +200,14 @@ class Service:
 
 
 class _Deadline:
-    """When the shortest of some limits is over, from now on; limits are in seconds, 0 and None mean no end."""
+    """The end of the shortest of some limits, counted from now. Limits are in seconds; 0 and None mean no limit."""
 
     def __init__(self, *limits_s: float | None) -> None:
         self._limit_s = min((limit_s for limit_s in limits_s if limit_s), default=None)
         self._at = asyncio.get_running_loop().time() + self._limit_s if self._limit_s else None
 
     async def bound(self, awaited: Awaitable[T]) -> T:
-        """`DeadlineError` if it takes longer."""
+        """Await something; raises `DeadlineError` at the deadline."""
         try:
             async with asyncio.timeout_at(self._at):
                 return await awaited
@@ -216,12 +216,12 @@ class _Deadline:
 
 
 def _seed(params: DecodeParams, choice: int) -> int:
-    """seed + choice, from the highest seed on to the lowest."""
+    """Return seed + choice; after the highest seed comes the lowest."""
     return (params.seed + choice + SEEDS // 2) % SEEDS - SEEDS // 2
 
 
 def _as_spelled(error: RequestError) -> RequestError:
-    """The same error, its field named as it stands in the body: decoding settings are in the `simsd` object."""
+    """Return the error with its field named as in the body, where decoding options are in the `simsd` object."""
     if error.param in SimSDOptions.model_fields:
         return type(error)(f"simsd.{error}", f"simsd.{error.param}")
     return error

@@ -1,4 +1,4 @@
-"""Tokens as the API shows them: by themselves, not as a part of a text."""
+"""Writes single tokens and their log-probabilities as the API shows them."""
 
 import codecs
 
@@ -7,21 +7,21 @@ from simsd.messages.request import Output, RoundEvent, TokenLogprob
 from simsd.tokens.tokenizer import Tokenizer
 
 LOWEST_LOGPROB = -9999.0
-"""What stands for minus infinity, which JSON has no number for; OpenAI's."""
+"""Stands for minus infinity, which JSON cannot write; it is OpenAI's value."""
 
 
 class Tokens:
-    """Texts of tokens and what is said of them."""
+    """The texts of tokens, and their log-probabilities and rounds in the API's form."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def text(self, token_id: int) -> str:
-        """Special tokens by their name; bytes that are no whole characters become U+FFFD."""
+        """Return a token's text: a special token's name, and U+FFFD for bytes that are not whole characters."""
         return self._spelled(token_id).decode(errors="replace")
 
     def chat_logprobs(self, output: Output) -> ChatLogprobs:
-        """Chat's form, of the output's tokens."""
+        """Return the log-probabilities of an output's tokens in the form of chat completions."""
         content = [
             ChatLogprob(
                 **dict(self._top(token_id, known.logprob)),
@@ -43,7 +43,7 @@ class Tokens:
         )
 
     def unique(self, token_id: int) -> str:
-        """As `text`, but bytes that are no text are spelled out, so that different tokens stay different keys."""
+        """Return a token's text, or its bytes in hexadecimal if they are not text, so that keys stay distinct."""
         spelled = self._spelled(token_id)
         try:
             return spelled.decode()
@@ -51,7 +51,7 @@ class Tokens:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
     def spelled(self, token_id: int, special: bool) -> bytes:
-        """The bytes that the token adds to a text in which special tokens are written out, or are not."""
+        """Return the bytes that the token adds to a text. `special`: whether that text has special tokens."""
         return self._spelled(token_id) if special else self._tokenizer.token_bytes(token_id)
 
     def _spelled(self, token_id: int) -> bytes:
@@ -66,7 +66,7 @@ class Tokens:
 
 
 class TextLogprobWriter:
-    """Logprobs of one choice of a plain completion, part by part; knows how far the choice's text has come."""
+    """Writes the log-probabilities of one choice of a plain completion part by part, with offsets in its text."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -74,7 +74,7 @@ class TextLogprobWriter:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def prompt(self, text: str, token_ids: list[int], known: list[TokenLogprob]) -> TextLogprobs:
-        """Of an echoed prompt. The answer's offsets go on where its text ends."""
+        """Return those of an echoed prompt. The answer's offsets continue where the prompt's text ends."""
         written = self._write(token_ids, known, special=True)
         self._offset = len(text)
         self._utf8.reset()
@@ -97,6 +97,6 @@ class TextLogprobWriter:
         )
 
     def _best(self, token_id: int, known: TokenLogprob) -> dict[str, float]:
-        """The alternatives, and the token itself if it is none of them."""
+        """Return the alternatives, and the token itself if it is not one of them."""
         best = {self._tokens.unique(other): max(logprob, LOWEST_LOGPROB) for other, logprob in known.top}
         return best | {self._tokens.unique(token_id): max(known.logprob, LOWEST_LOGPROB)}

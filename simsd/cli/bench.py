@@ -1,4 +1,4 @@
-"""`simsd bench`: the figures in docs/results, measured again."""
+"""`simsd bench`: measures the figures in docs/results."""
 
 import argparse
 import dataclasses
@@ -39,9 +39,9 @@ WHAT = {
     "all": "all of them, into --results",
 }
 FULL = {"decode": 20, "ablate": 4, "approx": 6, "speed": 4, "serve": 16}
-"""Prompts a family or file, unless --n says otherwise."""
+"""Prompts of each family or file, unless --n says otherwise."""
 QUICK = {"decode": 4, "ablate": 2, "approx": 2, "speed": 4, "serve": 16}
-"""Prompts in all with --quick, unless --n says otherwise."""
+"""Prompts altogether with --quick, unless --n says otherwise."""
 QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
 
 Note = Callable[[str], Callable[[], object]]
@@ -159,7 +159,7 @@ def _asked(args: argparse.Namespace, kind: str) -> "list[Item]":
     found = file_items(args.prompts, n, args.shots) if args.prompts else family_items(n)
     if args.quick and args.n is None:
         found = found[: QUICK[kind]]
-    # Whether an answer is right says nothing where nothing was learnt.
+    # Random weights have learnt nothing, so their answers are not graded.
     return [dataclasses.replace(item, check=None) for item in found] if args.random_weights else found
 
 
@@ -219,7 +219,7 @@ MEASURE = {"decode": _decode, "ablate": _ablate, "approx": _approx, "speed": _sp
 def _protocol(args: argparse.Namespace, spec: "PairSpec") -> Any:
     from simsd_bench.measure.methods import Protocol
 
-    # Without trained weights nothing ends an answer, but for chance.
+    # Random weights end an answer only by chance, so its length is fixed.
     name = "latency" if spec.random_weights else args.protocol
     return Protocol(name, args.max_tokens, warm_up=1 if args.quick else 3)
 
@@ -245,7 +245,7 @@ def _block_sizes(args: argparse.Namespace) -> list[int]:
 
 @contextmanager
 def _progress() -> Iterator[Note]:
-    """Tells what is going on: a line for each part, and where someone can see it a clock that ticks."""
+    """Report progress on standard error: a line for each part and, on a terminal, a count within it."""
     began = time.perf_counter()
     done = 0
 

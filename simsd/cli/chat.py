@@ -27,7 +27,7 @@ examples:
 """
 Messages = list[dict[str, str]]
 Parts = AsyncGenerator[tuple[str, dict[str, Any] | None], None]
-"""Text as it comes; the last one with the answer's counters."""
+"""Pieces of an answer's text as they come; the last piece carries the answer's counters."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             messages.pop()
             print()
-        except RequestError as error:  # of this turn; the conversation goes on without it
+        except RequestError as error:  # only this turn is refused; the conversation goes on without it
             messages.pop()
             print(f"simsd chat: {error}", file=sys.stderr)
     return 0
 
 
 def _lines() -> Any:
-    """What a person types, or what comes through a pipe; stripped, without empty lines."""
+    """Yield the lines of standard input, a terminal or a pipe; they are stripped, and empty ones are left out."""
     prompt = ""
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):
@@ -120,20 +120,20 @@ class Local:
         self._loop, self._params = loop, params
 
     async def answer(self, messages: Messages) -> Parts:
-        """Raises `RequestError` where the conversation does not fit."""
+        """Answer the conversation; raises `RequestError` where it does not fit."""
         request = Request("chat", self._loop.tokenizer.encode_messages(messages), self._params)
         rounds = asyncio.create_task(self._loop.run())
         try:
             async with contextlib.aclosing(self._loop.generate(request)) as outputs:
                 async for output in outputs:
                     yield output.text, output.stats.to_dict() if output.stats else None
-            await asyncio.sleep(0)  # a round that gives the pages back
+            await asyncio.sleep(0)  # lets the loop run the round that gives the pages back
         finally:
             rounds.cancel()
 
 
 class Remote:
-    """A server's chat completions, streamed."""
+    """A server, asked for streamed chat completions."""
 
     def __init__(self, url: str, api_key: str | None, options: dict[str, Any]) -> None:
         self._url = f"{url.rstrip('/')}/v1/chat/completions"
@@ -146,7 +146,7 @@ class Remote:
         self._body |= {"simsd": extension} if extension else {}
 
     async def answer(self, messages: Messages) -> Parts:
-        """Raises `RequestError` where the server refuses the request, `SimSDError` where it fails."""
+        """Answer the conversation; raises `RequestError` where the server refuses it, `SimSDError` where it fails."""
         import httpx
 
         body = self._body | {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}

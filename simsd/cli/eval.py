@@ -1,4 +1,4 @@
-"""`simsd eval`: how many questions the pair answers rightly, and what that cost."""
+"""`simsd eval`: how many questions the pair answers correctly, and what that costs."""
 
 import argparse
 import dataclasses
@@ -138,7 +138,7 @@ def _data_items(args: argparse.Namespace) -> "list[Item]":
 
 
 def _by_name(option: str, given: list[str]) -> dict[str, Path | None]:
-    """NAME=FILE arguments; None where there is no file."""
+    """Parse NAME[=FILE] arguments; the value is None where no file is named."""
     from simsd.eval.datasets import DATA_SETS
 
     files: dict[str, Path | None] = {}
@@ -151,7 +151,7 @@ def _by_name(option: str, given: list[str]) -> dict[str, Path | None]:
 
 
 def _request(args: argparse.Namespace, loop: "Loop", params: DecodeParams, index: int, item: "Item") -> Request:
-    """Checked before the first answer, so that a question that does not fit cannot waste a long run."""
+    """Make one question's request. It is checked now, so that one that does not fit cannot waste a long run."""
     from simsd.eval.datasets import DATA_SETS
 
     if item.source in DATA_SETS and args.max_tokens is None:
@@ -168,7 +168,7 @@ def _request(args: argparse.Namespace, loop: "Loop", params: DecodeParams, index
 def _answer(
     args: argparse.Namespace, loop: "Loop", params: DecodeParams, requests: list[Request]
 ) -> list[tuple[str, Stats]]:
-    """(text, stats) of each request; those that --out has already are not asked again."""
+    """Return (text, stats) of each request. Requests whose answers stand in --out already are not decoded again."""
     from tqdm import tqdm
 
     from simsd.eval.answer_log import AnswerLog
@@ -201,7 +201,7 @@ def _answer(
 
 
 def _stats(facts: dict[str, Any]) -> Stats:
-    """From JSON, where numbers as keys are text."""
+    """Read counters from JSON, where keys are strings."""
     histogram = {int(accepted): rounds for accepted, rounds in facts["accept_histogram"].items()}
     return Stats(**facts | {"accept_histogram": histogram})
 

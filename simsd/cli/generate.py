@@ -77,7 +77,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _requests(loop: "Loop", prompts: "list[Prompt]", raw: bool) -> tuple[list[str], list[Request]]:
-    """Everything is checked before the first token is decoded, so that a bad line cannot waste a long run."""
+    """Render and check all prompts before the first token is decoded, so that a bad line cannot waste a long run.
+
+    Returns the prompts as they are reported, and their requests.
+    """
     shown, requests = [], []
     for index, prompt in enumerate(prompts):
         text, ids = prompt.rendered(loop.tokenizer, raw)
@@ -113,7 +116,7 @@ def _answer_all(loop: "Loop", shown: list[str], requests: list[Request], as_json
 
     done: dict[int, Completion] = {}
     printed = 0
-    # Nothing to see for two seconds; then a bar, where someone can see it.
+    # On a terminal, a bar appears after two seconds.
     bar = tqdm(total=len(requests), unit="answer", delay=2, disable=not sys.stderr.isatty(), file=sys.stderr)
 
     def on_done(index: int, completion: "Completion") -> None:
@@ -131,7 +134,7 @@ def _answer_all(loop: "Loop", shown: list[str], requests: list[Request], as_json
 
 
 def result(prompt: str, completion: "Completion") -> dict[str, Any]:
-    """One line of --json; its keys are a promise to scripts."""
+    """Return one line of --json. Scripts rely on its keys."""
     return {
         "prompt": prompt,
         "text": completion.text,

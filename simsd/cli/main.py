@@ -1,4 +1,4 @@
-"""`simsd`: the subcommands that are there, and what their errors look like to a person."""
+"""`simsd`: finds the subcommands, runs one, and shows its errors in one line."""
 
 import argparse
 import importlib
@@ -15,7 +15,7 @@ from simsd import __version__
 from simsd.errors import ConfigError, RequestError
 
 COMMANDS = ("generate", "chat", "eval", "serve", "models", "plan", "bench")
-"""Each is the module simsd.cli.NAME, offered if it exists. They import torch and ray in `run`, not before."""
+"""Each command is the module simsd.cli.NAME and is offered if that exists. Torch and Ray are imported only by `run`."""
 
 EXAMPLES = """examples:
   simsd serve                                              serve the shipped pair on this machine
@@ -28,14 +28,14 @@ BAD_REQUEST, FAILURE, INTERRUPTED = 2, 1, 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors in one line, with the place where to read on."""
+    """An argument parser that reports an error in one line, with a pointer to --help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_REQUEST, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def build_parser() -> tuple[Parser, dict[str, ModuleType]]:
-    """The parser, and the module behind each subcommand."""
+    """Return the parser, and the module behind each subcommand."""
     parser = Parser(
         prog="simsd",
         description="SimSD Serve: speculative decoding and serving for block-diffusion language models.",
@@ -56,8 +56,8 @@ def build_parser() -> tuple[Parser, dict[str, ModuleType]]:
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """One line for a person, and the exit code: 2 for what was asked, 1 for what went wrong."""
-    while isinstance(error, BaseExceptionGroup):  # concurrent requests: the first failure tells
+    """Return one line about the error, and the exit code: 2 if the input is at fault, else 1."""
+    while isinstance(error, BaseExceptionGroup):  # of concurrent requests, the first failure is reported
         error = error.exceptions[0]
     code = BAD_REQUEST if isinstance(error, RequestError | ConfigError | ValidationError) else FAILURE
     if isinstance(error, ValidationError):
@@ -70,7 +70,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return its exit code."""
     parser, modules = build_parser()
     args = parser.parse_args(argv)
     try:
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has gone (`| head`). Python would complain again when it flushes at exit.
+        # The reader of the output is gone (`| head`). Python's own flush at exit would raise the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except Exception as error:

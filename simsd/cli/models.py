@@ -1,4 +1,4 @@
-"""`simsd models`: the shipped pair, or checkpoints by name."""
+"""`simsd models`: describes the shipped pair, or the checkpoints that are named."""
 
 import argparse
 import json
@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def facts_of(name: str, directory: Path, role: Role) -> dict[str, Any]:
-    """What a checkpoint's files say of it; `CheckpointError` if a server could not use them.
+    """Return what a checkpoint's files say about it; raises `CheckpointError` if a server could not use them.
 
-    Where they tell no block size or mask token, which a server then has to be given, these are None.
+    A block size or mask token that the files do not tell is None; a server must then be given it.
     """
     shape = load_model_config(directory, name)
     weights = check_weights(directory, layout_of(shape))

@@ -1,4 +1,4 @@
-"""Options that commands share: how to decode (from DecodeParams itself), which models to load and how."""
+"""Options that commands share: how to decode (derived from `DecodeParams`), which models to load, and how."""
 
 import argparse
 import importlib.util
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 METAVARS = {int: "N", float: "X", str: "NAME"}
 WORKER_OPTIONS = ("block_size", "mask_token_id", "dtype", "device", "threads", "runner", "tensor_parallel")
-"""Settings of both models' workers that a command line has; `simsd serve` has them all."""
+"""Worker settings, for both models, that these commands offer; `simsd serve` offers all of them."""
 
 
 def add_command(
@@ -28,7 +28,7 @@ def add_command(
     description: str,
     epilog: str,
 ) -> argparse.ArgumentParser:
-    """The parser of a subcommand, whose description and examples keep their lines."""
+    """Add the parser of a subcommand. Its description and examples keep their line breaks."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=help,
@@ -40,7 +40,7 @@ def add_command(
 
 
 def need_measurements(command: str) -> None:
-    """Raise a `SimSDError` that says what to install where the measurements are not."""
+    """Raise a `SimSDError` that says what to install, if the package of measurements is missing."""
     if importlib.util.find_spec("simsd_bench") is None:
         raise SimSDError(
             f"simsd {command} needs the package simsd_bench, which is not installed here; it comes with "
@@ -49,7 +49,7 @@ def need_measurements(command: str) -> None:
 
 
 def add_decode_options(parser: argparse.ArgumentParser) -> None:
-    """One option for each of DecodeParams'; one that is not given leaves its default."""
+    """Add an option for each option of `DecodeParams`. One that is not given keeps its default."""
     group = parser.add_argument_group("decoding")
     for option in options_of(DecodeParams).values():
         how: dict[str, Any] = {"default": None, "help": with_default(option.help, option.default)}
@@ -67,19 +67,19 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
 
 
 def decode_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of DecodeParams that were given on the command line."""
+    """Return the options of `DecodeParams` that were given on the command line."""
     given = {name: getattr(args, name) for name in options_of(DecodeParams)}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def with_default(text: str, default: Any) -> str:
-    """Help for argparse, with the default unless that is nothing or 0: what 0 stands for is in the text."""
+    """Return help for argparse, with the default unless it is None, 0 or empty: the text says what these stand for."""
     return (f"{text} (default {default})" if default else text).replace("%", "%%")
 
 
 def flag(name: str) -> str:
-    """The command line's spelling of a setting."""
+    """Return the command line's spelling of a setting."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -89,7 +89,7 @@ def _bias(text: str) -> tuple[int, float]:
 
 
 def kind_of(field: FieldInfo) -> tuple[Any, tuple[str, ...]]:
-    """(type, allowed values) of a setting, where None is left out; no values are told where there are many."""
+    """Return (type, allowed values) of a setting, None apart. Only a `Literal` has a list of allowed values."""
     annotation = field.annotation
     if get_origin(annotation) in (Union, UnionType):
         (annotation,) = (kind for kind in get_args(annotation) if kind is not NoneType)
@@ -97,7 +97,7 @@ def kind_of(field: FieldInfo) -> tuple[Any, tuple[str, ...]]:
 
 
 def add_worker_option(parser: argparse._ActionsContainer, name: str) -> None:
-    """The option of one worker setting, with its help, values and default."""
+    """Add the option of one worker setting, with its help, allowed values and default."""
     field = WorkerConfig.model_fields[name]
     kind, choices = kind_of(field)
     how: dict[str, Any] = {"choices": choices} if choices else {"metavar": METAVARS[kind]}
@@ -107,7 +107,7 @@ def add_worker_option(parser: argparse._ActionsContainer, name: str) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which pair, on what, how many requests at a time."""
+    """Add the options that choose the pair, its device, and how many requests are decoded together."""
     group = parser.add_argument_group("models")
     default = "(default: the shipped one)"
     for role in ("target", "draft"):
@@ -124,7 +124,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
-    """The pair of the command line, loaded and checked. Without a draft where no request needs one."""
+    """Load and check the pair that the command line names. No draft is loaded where no request needs one."""
     shared = {name: getattr(args, name) for name in WORKER_OPTIONS}
     overlap = args.overlap and needs_draft
     if overlap:
@@ -133,6 +133,6 @@ def load_loop(args: argparse.Namespace, needs_draft: bool) -> "Loop":
     draft = WorkerConfig(role="draft", model=args.draft, **shared | {"tensor_parallel": 1}) if needs_draft else None
     config = LoopConfig(max_running=args.batch)
 
-    from simsd.in_process import build_local  # imports torch, which the checks above can do without
+    from simsd.in_process import build_local  # imports torch, which the checks above do not need
 
     return build_local(target, draft, config, overlap)

@@ -1,4 +1,4 @@
-"""`simsd plan`: how many pairs a load needs, and what it may expect of them."""
+"""`simsd plan`: how many pairs a load needs, and which speed its requests can expect."""
 
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ COSTS = {
     "launch-us": (250.0, "to launch a layer's kernels, in µs; 0 with CUDA graphs"),
     "overhead-ms": (2.0, "of a round: transport between processes and the loop"),
 }
-"""Option -> default and meaning."""
+"""Option -> its default and help."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -102,12 +102,12 @@ def _load(args: argparse.Namespace) -> Load:
 
 
 def _reserved(args: argparse.Namespace) -> int:
-    """KV tokens that a request holds from admission to its end."""
+    """Return the KV tokens that a request holds from admission to its end."""
     return int(args.prompt_tokens + (args.answer_tokens if args.max_tokens is None else args.max_tokens))
 
 
 def _pair(args: argparse.Namespace) -> tuple[Pair, Memory, int]:
-    """The pair, its memory, and the requests that it can hold at a time."""
+    """Return the pair, its memory, and how many requests it can hold at a time."""
     if args.max_running < 1:
         raise ConfigError(f"max_running must be at least 1; got {args.max_running}")
     if args.max_tokens is not None and args.max_tokens < args.answer_tokens:
@@ -134,12 +134,12 @@ def _roofline(args: argparse.Namespace, shape: ModelConfig, gpu_name: str) -> Ro
 
 
 def _shape(name: str, role: str) -> ModelConfig:
-    """By a shape's name, or from a checkpoint's config.json."""
+    """Return the settings of a named shape, or those in a checkpoint's config.json."""
     return config_of(name) if name in SHAPES else load_model_config(resolve_model(name, role), name)
 
 
 def table(found: Plan, memory: Memory, reserved: int) -> str:
-    """For a person to read."""
+    """Return the plan as a table of text. `reserved`: KV tokens that a request holds."""
     kv_tokens = min(memory.kv_tokens, found.most_running * reserved)
     lines = {
         "pairs": f"{found.pairs}, at {100 * found.utilisation:.0f} % of the {found.most_requests_per_s:.2f} requests/s "

@@ -1,4 +1,4 @@
-"""What to answer: prompts from the command line or from a JSON lines file, each with its own decode parameters."""
+"""Prompts from the command line or from a JSON lines file, each with its own decode parameters."""
 
 import difflib
 import json
@@ -21,7 +21,7 @@ _PARAMS = TypeAdapter(DecodeParams)
 
 @dataclass(frozen=True)
 class Prompt:
-    """`where` is what an error message calls it; exactly one of `text` and `messages` is there."""
+    """One prompt. Error messages call it `where`; exactly one of `text` and `messages` is set."""
 
     where: str
     params: DecodeParams
@@ -29,7 +29,11 @@ class Prompt:
     messages: list[dict[str, Any]] | None = None
 
     def rendered(self, tokenizer: Tokenizer, raw: bool) -> tuple[str, list[int]]:
-        """(the prompt to report, its ids): a text is one user turn of the chat template, or itself if `raw`."""
+        """Return (the prompt to report, its token ids).
+
+        A text is one user turn of the chat template, or stands as it is if `raw`. Raises `RequestError`, which says
+        where the prompt stands.
+        """
         try:
             if self.messages is not None:
                 return tokenizer.render(self.messages), tokenizer.encode_messages(self.messages)
@@ -44,9 +48,9 @@ class Prompt:
 
 
 def read_prompts(path: str, defaults: dict[str, Any]) -> list[Prompt]:
-    """Prompts of a JSON lines file ("-": standard input); a line's own fields go before `defaults`.
+    """Read the prompts of a JSON lines file ("-": standard input). A line's own fields override `defaults`.
 
-    `RequestError` names the line, and the key at fault.
+    Raises `RequestError`, which names the line and the key at fault.
     """
     text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
@@ -74,12 +78,12 @@ def _parse(where: str, line: str, defaults: dict[str, Any]) -> Prompt:
         raise RequestError(f"{where}: messages must be a list of objects", "messages")
     if isinstance(record.get("stop"), str):
         record["stop"] = [record["stop"]]
-    if isinstance(record.get("logit_bias"), dict):  # as OpenAI's API takes it
+    if isinstance(record.get("logit_bias"), dict):  # the form of OpenAI's API
         record["logit_bias"] = [
             [int(token), bias] if token.isdigit() else token for token, bias in record["logit_bias"].items()
         ]
     try:
-        # Through JSON, where a list is a proper tuple and "1" is no number.
+        # It is validated as JSON, where strict mode accepts a list for a tuple, but not "1" for a number.
         params = _PARAMS.validate_json(json.dumps(defaults | record), strict=True)
     except ValidationError as error:
         first = error.errors()[0]

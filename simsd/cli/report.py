@@ -1,4 +1,4 @@
-"""What decoding cost and what speculation brought, summed over requests."""
+"""Sums over requests of what decoding cost and what speculation gained."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ BAR_WIDTH = 40
 
 
 def total(all_stats: Iterable[Stats]) -> dict[str, Any]:
-    """Sums over requests, and the ratios people ask for (None where there is nothing to divide by).
+    """Return the sums over requests, and ratios of them (None where the divisor is 0).
 
-    A forward or a round that several requests shared counts for each of them, and so does its time: `tokens_per_s` is a
-    request's speed, not the machine's.
+    A forward or a round that several requests share counts for each of them, and so does its time. So `tokens_per_s` is
+    the speed of one request, not of the machine.
     """
     found = list(all_stats)
     sums: dict[str, Any] = {name: sum(getattr(stats, name) for stats in found) for name in SUMMED}
@@ -47,7 +47,7 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 
 
 def table(sums: dict[str, Any]) -> str:
-    """The same for a person to read, the accept histogram as bars."""
+    """Return the sums as a table of text, with the accept histogram as bars."""
     lines = [
         f"prompt tokens      {sums['prompt_tokens']}, prefill {sums['prefill_s']:.3f} s",
         f"completion tokens  {sums['completion_tokens']}, decode {sums['decode_s']:.3f} s"

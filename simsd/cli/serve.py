@@ -1,4 +1,4 @@
-"""`simsd serve`: the whole server on this machine, until Ctrl-C."""
+"""`simsd serve`: runs the whole server on this machine, until Ctrl-C."""
 
 import argparse
 import contextlib
@@ -73,7 +73,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _groups() -> dict[str, list[str]]:
-    """All settings of the application, by what they are about; build_app takes the same on a cluster."""
+    """Return the names of all settings of the application, by topic. `build_app` takes the same ones on a cluster."""
     apart = {
         "how each model is run": list(WorkerSettings.model_fields),
         "how requests are decoded together": list(LoopSettings.model_fields),
@@ -84,7 +84,7 @@ def _groups() -> dict[str, list[str]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, start, say `ready`, wait for a signal, stop all of it."""
+    """Check the settings, start the server, print `ready`, wait for a signal, and stop everything."""
     given = {name: value for name, value in vars(args).items() if name in ServeArgs.model_fields}
     if args.config is not None:
         return _run_config(args, given)
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_config(args: argparse.Namespace, given: dict[str, Any]) -> int:
-    """The same from a file, which has everything but addresses that were given beside it."""
+    """Serve what a Serve config file says. Only addresses may be given beside it, and they override the file's."""
     if given:
         options = ", ".join(map(flag, given))
         raise ConfigError(f"{options}: set it in {args.config} instead; --config takes no settings beside the file's")
@@ -126,7 +126,7 @@ def _or(value: int | None, default: int) -> int:
 
 
 def _check(args: argparse.Namespace, serve_args: ServeArgs) -> None:
-    """What can be found wrong before Ray starts: ports, models."""
+    """Check before Ray starts what can be checked without it: the ports and the models."""
     from deployments.local import check_port
 
     check_port(args.host, args.port)
@@ -140,7 +140,7 @@ def _check(args: argparse.Namespace, serve_args: ServeArgs) -> None:
 
 
 def _check_gpus(config: "ServeConfig") -> None:
-    """The file says what engines reserve; on a machine with less they would wait for it without end."""
+    """Refuse a file whose engines reserve more GPUs than this machine has: they would wait for them without end."""
     if not config.gpus:
         return
     import torch
@@ -160,7 +160,7 @@ def _serve(serve_args: ServeArgs, args: argparse.Namespace, start: Callable[[], 
         with still("waiting for Ray to start"):
             logs = running.enter_context(local_ray(serve_args.engines, args.verbose, args.metrics_port))
         try:
-            signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets a handler of its own
+            signal.signal(signal.SIGTERM, _interrupt)  # set after Ray's start, which sets a handler of its own
             with still("waiting for the engines and the server to start"):
                 start()
             url = base_url(args.host, args.port)
@@ -172,7 +172,7 @@ def _serve(serve_args: ServeArgs, args: argparse.Namespace, start: Callable[[], 
             raise StartError(f"{error} (logs: {logs})") from error
         except KeyboardInterrupt:
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # one is enough; a second must not leave processes behind
+                signal.signal(number, signal.SIG_IGN)  # a second signal must not leave processes behind
             _note("stopping")
     return 0
 

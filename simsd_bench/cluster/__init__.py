@@ -1,1 +1,1 @@
-"""Load, soak and scaling of a whole application on Ray."""
+"""Measurements of a whole application on Ray: load, soak and scaling."""

@@ -1,4 +1,4 @@
-"""What a running cluster is made of: components that can be killed, actors, objects, nodes."""
+"""The parts of a running cluster: components that can be killed, actors, objects, nodes."""
 
 import contextlib
 import logging
@@ -23,30 +23,30 @@ from simsd_bench.processes import processes
 
 Component = Literal["draft", "target", "coordinator", "ingress"]
 NODE_CHECK = {"RAY_health_check_period_ms": "1000"}
-"""A lost node is noticed after some seconds."""
+"""With this setting, Ray notices a lost node after some seconds."""
 
 
 def engines() -> dict[Role, EngineState]:
-    """Both engines as a coordinator sees them, integrity of their pages checked."""
+    """Return the state of both engines as a coordinator sees them, with the integrity of their pages checked."""
     return serve.get_deployment_handle("Coordinator", APP_NAME).engines.remote().result(timeout_s=60)
 
 
 def pid_of(component: Component) -> int:
-    """A process of the component."""
+    """Return the id of a process of the component."""
     if component in ("draft", "target"):
         return engines()[component].pid
     return next(process.pid for process in processes() if process.name == f"{component} replica")
 
 
 def kill(component: Component) -> int:
-    """kill -9; the process that it was."""
+    """Kill the component with SIGKILL, and return the id of its process."""
     pid = pid_of(component)
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
 def live_actors() -> dict[str, int]:
-    """Actors that live, by class."""
+    """Return the number of live actors by class."""
     counts: dict[str, int] = {}
     for actor in ray._private.state.actors(actor_state_name="ALIVE").values():
         name = actor["ActorClassName"]
@@ -56,7 +56,7 @@ def live_actors() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What Ray's object stores hold."""
+    """The content of Ray's object stores."""
 
     count: int
     bytes: int
@@ -69,7 +69,10 @@ def objects() -> Stored:
 
 
 def objects_down_to(count: int, timeout_s: float) -> Stored:
-    """What is left once there are so few, or after that time. Serve's controller has some in reference cycles."""
+    """Wait until at most `count` objects are stored, at most `timeout_s` seconds; returns what is stored then.
+
+    Serve's controller holds some objects in reference cycles, so garbage is collected on all nodes meanwhile.
+    """
     deadline = time.monotonic() + timeout_s
     while (found := objects()).count > count and time.monotonic() < deadline:
         global_gc()
@@ -94,7 +97,7 @@ class Nodes:
         self.all.append(self._cluster.add_node(**self._settings))
 
     def kill_one(self, spared: str) -> str:
-        """kill -9 of the last node that is neither the head nor the one with this id; its processes go with it."""
+        """Kill the last node that is neither the head nor the one with the id `spared`, with all its processes."""
         victim = next(node for node in reversed(self.all[1:]) if node.node_id != spared)
         self.all.remove(victim)
         self._cluster.remove_node(victim, allow_graceful=False)
@@ -106,7 +109,7 @@ class Nodes:
 
 @contextlib.contextmanager
 def several_nodes(count: int, cpus: int, gpus: int) -> Iterator[Nodes]:
-    """A cluster of so many nodes while the context is open; nothing of it is left afterwards."""
+    """Run a cluster of `count` nodes while the context is open; nothing of it is left afterwards."""
     os.environ.update({name: os.environ.get(name, value) for name, value in (ENVIRONMENT | NODE_CHECK).items()})
     directory = tempfile.TemporaryDirectory(prefix="s-", dir="/tmp", ignore_cleanup_errors=True)
     with directory as path, nothing_left_behind(STOP_GRACE_S):

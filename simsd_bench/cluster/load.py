@@ -1,7 +1,7 @@
-"""Clients of every kind, and how each request of theirs ended.
+"""Clients that stay, leave or misbehave, and how each of their requests ended.
 
-A request whose answer is known is a `Case`. What may come back is its text, or an error that the API declares as one
-to try again after; `ask` says which it was, and never raises.
+A `Case` is a request whose answer is known. It may be answered with its text, or with an error after which the API says
+to try again. `ask` tells which it was; a wrong answer is an outcome too, not an exception.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from simsd.eval.families import FAMILIES
 
 CHAT = "/v1/chat/completions"
 TIMEOUT_S = 180.0
-"""For one request; nothing takes as long unless it hangs."""
+"""Limit for one request, which only a request that hangs reaches."""
 LEAVE_S = (0.02, 2.0)
-"""When clients hang up that do."""
+"""Shortest and longest time after which a client hangs up, if it does."""
 WAYS: list[dict[str, Any]] = [
     {"method": "vanilla"},
     {"method": "vanilla", "remasking": "dynamic"},
@@ -32,7 +32,7 @@ WAYS: list[dict[str, Any]] = [
     {"method": "s2d2"},
 ]
 LENGTHS = (2, 16, 48, 128)
-"""Tokens of answers."""
+"""Lengths of answers in tokens."""
 BAD: list[tuple[bytes, str | None]] = [
     (b"{", None),
     (b"[]", None),
@@ -47,9 +47,13 @@ BAD: list[tuple[bytes, str | None]] = [
 Outcome = Literal["answered", "refused", "left", "queue full", "unavailable", "cut", "wrong"]
 """How a request ended.
 
-answered: with the right text. refused: bad input, by name. left: the client hung up. queue full: 429, unavailable: 503
-or a stream's error event, both with the promise that trying again helps. cut: the connection, or an answer that is not
-from us: what is in front of a dead ingress can say no more. wrong: anything else.
+* answered: the text was right.
+* refused: the input was bad, and the error named the field.
+* left: the client hung up.
+* queue full: status 429 with Retry-After.
+* unavailable: status 503 with Retry-After, or the error event of a stream.
+* cut: the connection ended, or Serve's proxy answered because its ingress was dead.
+* wrong: anything else.
 """
 
 
@@ -63,7 +67,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One request. Times by `time.monotonic`; `detail` says what was wrong."""
+    """A request that ended. Times are of `time.monotonic`; `detail` says what was wrong."""
 
     outcome: Outcome
     began: float
@@ -77,7 +81,7 @@ class UnexpectedError(Exception):
 
 
 class RetryableError(Exception):
-    """An error that the API declares as one to try again after."""
+    """An error after which the API says to try again."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome)
@@ -85,7 +89,7 @@ class RetryableError(Exception):
 
 
 def bodies(rng: random.Random) -> list[dict[str, Any]]:
-    """Every way of decoding with answers of every length; prompts of some ten to some hundred tokens."""
+    """Return bodies for all ways of decoding and all lengths of answers, with prompts of ten to some hundred tokens."""
     questions = [q.prompt for family in FAMILIES.values() for q in family.questions("heldout", len(LENGTHS), seed=1)]
     made = []
     for i, way in enumerate(WAYS):
@@ -98,12 +102,12 @@ def bodies(rng: random.Random) -> list[dict[str, Any]]:
 
 
 async def with_answers(client: httpx.AsyncClient, asked: list[dict[str, Any]]) -> list[Case]:
-    """What a server that nothing else happens to says, one after the other."""
+    """Return cases with the answers of an undisturbed server, which is asked one request after the other."""
     return [Case(body, await _whole(client, body)) for body in asked]
 
 
 async def ask(client: httpx.AsyncClient, case: Case, stream: bool) -> Ended:
-    """One request, judged."""
+    """Send one request and return how it ended."""
     began = time.monotonic()
     outcome: Outcome
     detail = ""
@@ -124,7 +128,7 @@ async def ask(client: httpx.AsyncClient, case: Case, stream: bool) -> Ended:
 
 
 async def leave(client: httpx.AsyncClient, case: Case, stream: bool, after_s: float) -> Ended:
-    """Ask, and hang up after some time unless the answer is there."""
+    """Send one request, and hang up after `after_s` seconds unless it has ended."""
     try:
         async with asyncio.timeout(after_s):
             return await ask(client, case, stream)
@@ -134,7 +138,7 @@ async def leave(client: httpx.AsyncClient, case: Case, stream: bool, after_s: fl
 
 
 async def misbehave(client: httpx.AsyncClient, content: bytes, param: str | None) -> Ended:
-    """Send what must be refused."""
+    """Send a body that must be refused with an error about `param`."""
     began = time.monotonic()
     outcome: Outcome = "refused"
     detail = ""
@@ -170,7 +174,7 @@ async def _streamed(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[st
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """Chunks up to [DONE]; a stream that ends without it was cut, as a connection is."""
+    """Yield the chunks up to [DONE]. A stream that ends without it raises the error of a cut connection."""
     async for line in response.aiter_lines():
         if line == "data: [DONE]":
             return
@@ -184,7 +188,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 def _raise_for(status: int, headers: httpx.Headers, text: str) -> None:
-    """Nothing for 200."""
+    """Raise for any status but 200."""
     if status in (429, 503) and "retry-after" in headers:
         raise RetryableError("queue full" if status == 429 else "unavailable")
     if status != 200:
@@ -193,14 +197,14 @@ def _raise_for(status: int, headers: httpx.Headers, text: str) -> None:
 
 @dataclass
 class Load:
-    """So many clients, each of which does one thing after the other until it is told to stop."""
+    """Clients that each send one request after the other, until a given time."""
 
     client: httpx.AsyncClient
     cases: list[Case]
     seed: int
 
     async def run(self, clients: int, until: float) -> list[Ended]:
-        """All requests that ended by `until` (`time.monotonic`) and those under way then."""
+        """Run the clients until `until` (`time.monotonic`), and return all requests, with those under way then."""
         runs = [self._client(random.Random(f"{self.seed} {i}"), until) for i in range(clients)]
         return [ended for run in await asyncio.gather(*runs) for ended in run]
 
@@ -220,9 +224,9 @@ class Load:
 
 
 def excused(ended: Ended, windows: list[tuple[float, float, str]], grace_s: float) -> Ended:
-    """The same, but wrong where an error that only a loss excuses came without one.
+    """Return how the request ended, with the outcome "wrong" for an error that only a loss excuses, but none does.
 
-    windows: (from, to, component) of each loss until it was made good. Connections are cut by the ingress alone.
+    windows: (begin, end, component) of each loss until recovery. Only the loss of an ingress excuses a cut connection.
     """
     if ended.outcome not in ("unavailable", "cut"):
         return ended

@@ -1,12 +1,12 @@
-"""Pairs that come and go with the load, on several nodes, one of which is lost.
+"""Measures how pairs come and go with the load, on several nodes, one of which is lost.
 
     python -m simsd_bench.cluster.scaling --nodes 3
 
-Several raylets on this machine, each with pretended GPUs for the two engines of one pair. Load comes: pairs are added
-until every node has one. A node is killed under load, and another joins. The load goes, but for one client: pairs are
-taken away. Then arguments are changed, as KubeRay or `serve deploy` does it, under three clients. Every request has to
-end in the right text, or in a declared error that the lost node excuses. Exits with 1 when that is broken, with the
-report written all the same.
+The nodes are raylets on this machine, each with pretended GPUs for the two engines of one pair. Under load, pairs are
+added until every node has one. Then a node is killed, and another joins. When all clients but one leave, pairs are
+taken away. At last arguments are changed under three clients, as KubeRay or `serve deploy` changes them. Every request
+has to end in the right text, or in a declared error that the lost node excuses. If one does not, the exit code is 1;
+the report is written in any case.
 """
 
 import argparse
@@ -35,17 +35,17 @@ from simsd_bench.processes import processes
 
 PAIR = ("Coordinator", "TargetServer", "DraftServer")
 REPLACED = ("ingress replica", "coordinator replica")
-"""What has the arguments that are changed."""
+"""Processes that have the changed arguments, and so are replaced."""
 POLL_S = 0.2
 UPSCALE_DELAY_S, DOWNSCALE_DELAY_S = 1.0, 5.0
 STEP_TIMEOUT_S = 240.0
 AFTER_S = 5.0
-"""How long the load goes on in each state, so that it is used."""
+"""How long the load goes on in each state, so that new pairs are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happened to the cluster: what, how long it took, pairs and requests/s afterwards."""
+    """A change of the cluster: what it was, the seconds that it took, and the pairs afterwards."""
 
     what: str
     seconds: float
@@ -60,13 +60,13 @@ class Run:
 
 
 def pairs() -> int:
-    """Whole pairs that run."""
+    """Return the number of whole pairs that run."""
     deployments = serve.status().applications[APP_NAME].deployments
     return min(deployments[name].replica_states.get("RUNNING", 0) for name in PAIR)
 
 
 async def until(condition: Callable[[], bool], what: str) -> float:
-    """Seconds until it holds; `TimeoutError` says what did not happen."""
+    """Wait until the condition holds, and return the seconds; raises `TimeoutError`, which says what did not happen."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(STEP_TIMEOUT_S):
@@ -78,7 +78,7 @@ async def until(condition: Callable[[], bool], what: str) -> float:
 
 
 class Clients:
-    """Clients that ask without a pause, as many as there should be at the time."""
+    """A number of clients that can be changed; each sends requests without a pause."""
 
     def __init__(self, client: httpx.AsyncClient, cases: list[Case], ended: list[Ended]) -> None:
         self._client, self._cases, self._ended = client, cases, ended
@@ -86,7 +86,7 @@ class Clients:
         self._wanted = 0
 
     async def become(self, count: int) -> None:
-        """Start some, or let the last ones finish their requests."""
+        """Change the number of clients. Those that leave finish their requests."""
         self._wanted = count
         for index in range(len(self._tasks), count):
             self._tasks.append(asyncio.create_task(self._ask(index)))
@@ -103,7 +103,7 @@ class Clients:
 
 
 async def scale(config: ServeConfig, changed: ServeConfig, nodes: Nodes, most_clients: int) -> Run:
-    """All of it, against a running server on several nodes."""
+    """Run all steps against a running server on several nodes."""
     url = f"http://{config.host}:{config.port}"
     run = Run()
     losses: list[tuple[float, float, str]] = []
@@ -127,7 +127,7 @@ async def scale(config: ServeConfig, changed: ServeConfig, nodes: Nodes, most_cl
                 await asyncio.to_thread(nodes.kill_one, node_of("Ingress"))
                 await step("a node killed", len(nodes.all))
                 losses.append((began, time.monotonic(), "node"))
-                nodes.add()  # Ray sets signal handlers there, which only the main thread can
+                nodes.add()  # not in a thread: Ray sets signal handlers there, which only the main thread may
                 await step("a node joined", len(nodes.all))
             await asyncio.gather(clients.become(1), step("one client left", 1))
             await clients.become(3)
@@ -149,7 +149,7 @@ async def scale(config: ServeConfig, changed: ServeConfig, nodes: Nodes, most_cl
 
 
 def node_of(deployment: str) -> str:
-    """Id of the node that its (one) replica runs on."""
+    """Return the id of the node on which the deployment's only replica runs."""
     replicas = serve.status().applications[APP_NAME].deployments[deployment]
     assert replicas.replica_states.get("RUNNING") == 1
     actors: dict[str, Any] = ray._private.state.actors(actor_state_name="ALIVE")
@@ -162,7 +162,7 @@ def node_of(deployment: str) -> str:
 
 
 def report(run: Run, command: str) -> str:
-    """docs/results/scaling.md."""
+    """Return the text of docs/results/scaling.md."""
     outcomes = Counter(ended.outcome for ended in run.ended)
     verdict = "kept" if not run.broken else "**broken**: " + "; ".join(run.broken)
     lines = ["# Scaling", "", f"`{command}`", "", f"Promises {verdict}.", ""]
@@ -195,7 +195,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(count: int, clients: int) -> Run:
-    """On a cluster of so many nodes, which is gone afterwards."""
+    """Run all steps on a cluster of `count` nodes, which is gone afterwards."""
     args = {
         "served_model_name": "tiny",
         "max_pairs": count,
@@ -215,7 +215,7 @@ def measure(count: int, clients: int) -> Run:
 
 
 def _config(args: dict[str, Any], listening: dict[str, Any]) -> ServeConfig:
-    """Proxies that are all on one machine would share a port, and cut their connections with their node."""
+    """Return the config. It has one proxy only: several on one machine would share a port and cut its connections."""
     application = {"name": APP_NAME, "route_prefix": "/", "import_path": BUILDER, "args": args}
     config = {"proxy_location": "HeadOnly", "http_options": listening, "applications": [application]}
     return parse_serve_config(json.dumps(config))

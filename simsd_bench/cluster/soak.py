@@ -1,10 +1,10 @@
-"""A server under every kind of load while its parts are killed one by one.
+"""Measures a server under every kind of load while its parts are killed one by one.
 
     python -m simsd_bench.cluster.soak --minutes 10 --clients 8 --kill-every 60
 
 Every request has to end in the right text, or in an error that the API declares and that a loss at that time excuses.
-Afterwards nothing may be left: no pages, no actors, no objects; memory and open files stay level. Exits with 1 when one
-of these is broken, with the report written all the same.
+Afterwards no pages, actors or objects may be left, and memory and open files must not have grown. If one of these is
+broken, the exit code is 1; the report is written in any case.
 """
 
 import argparse
@@ -38,18 +38,18 @@ COMPONENTS: tuple[Component, ...] = ("draft", "target", "coordinator", "ingress"
 SAMPLE_S = 10.0
 PROBE_S = 0.2
 SETTLE_S = 60.0
-"""How long the end may take to become tidy."""
+"""How long pages and objects may take to be freed after the end."""
 GRACE_S = 2.0
-"""How long after a loss was made good an error may still come of it."""
+"""How long after the recovery from a loss an error may still come of it."""
 MAX_RSS_GROWTH, RSS_SLACK_MB = 1.15, 16.0
 FD_SLACK = 16
 ARGS = ServeArgs(served_model_name="tiny", max_running=6, max_queued=4)
-"""Eight clients, some with two answers at once, find the queue full now and then."""
+"""With these settings, eight clients, some of which ask for two answers, sometimes find the queue full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One loss; times by `time.monotonic`. Recovered when a request that needs all parts was answered again."""
+    """A killed component. Times are of `time.monotonic`; it has recovered when a request to all parts is answered."""
 
     component: Component
     pid: int
@@ -59,7 +59,7 @@ class Kill:
 
 @dataclass
 class Run:
-    """What was seen."""
+    """All observations of one run."""
 
     ended: list[Ended] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Run:
 
 
 async def killer(run: Run, client: httpx.AsyncClient, probe: Case, every_s: float, until: float, seed: int) -> None:
-    """Kill a component drawn at random each `every_s` seconds; all of them in turn before one comes again."""
+    """Kill a component every `every_s` seconds, in random order; each is killed once before one is killed again."""
     rng = random.Random(f"kill {seed}")
     drawn: list[Component] = []
     due = time.monotonic() + every_s
@@ -91,7 +91,7 @@ async def killer(run: Run, client: httpx.AsyncClient, probe: Case, every_s: floa
 
 
 async def answered(client: httpx.AsyncClient, probe: Case) -> float:
-    """Ask until the answer is right; when that was."""
+    """Send the request until its answer is right, and return when that was."""
     while True:
         ended = await ask(client, probe, stream=False)
         if ended.outcome == "answered":
@@ -106,7 +106,7 @@ async def sampler(run: Run) -> None:
 
 
 async def soak(url: str, options: argparse.Namespace) -> Run:
-    """All of it against a running server."""
+    """Run load and kills against a running server, and check the end."""
     run = Run()
     limits = httpx.Limits(max_connections=4 * options.clients)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
@@ -138,7 +138,7 @@ async def soak(url: str, options: argparse.Namespace) -> Run:
 async def check_end(
     run: Run, client: httpx.AsyncClient, cases: list[Case], actors: dict[str, int], stored: Stored
 ) -> None:
-    """Nothing is left of the load, and every answer is still the one from before."""
+    """Check that nothing is left of the load, and that every answer is the same as before."""
     run.promise(await settled(client), f"pages or requests are held {SETTLE_S:g} s after the last client left")
     for case in cases:
         run.promise((await ask(client, case, stream=False)).outcome == "answered", f"after the end: {case.body}")
@@ -155,7 +155,7 @@ async def check_end(
 
 
 async def settled(client: httpx.AsyncClient) -> bool:
-    """Wait until no request runs or waits, and no engine holds a page; false if that takes too long."""
+    """Wait until no request runs or waits and no engine holds a page; returns False if that takes too long."""
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
         health = (await client.get("/health")).json()
@@ -168,7 +168,7 @@ async def settled(client: httpx.AsyncClient) -> bool:
 
 
 def drift(run: Run, measure: str) -> dict[str, tuple[float, float]]:
-    """Component -> median in the first and the last quarter of the samples, of the process that has most of it."""
+    """Return component -> medians in the first and the last quarter of the samples, of its largest process."""
     quarter = max(1, len(run.samples) // 4)
 
     def median(name: str, samples: list[list[Process]]) -> float:
@@ -180,7 +180,7 @@ def drift(run: Run, measure: str) -> dict[str, tuple[float, float]]:
 
 
 def report(run: Run, command: str) -> str:
-    """docs/results/soak.md."""
+    """Return the text of docs/results/soak.md."""
     outcomes = Counter((ended.outcome, ended.stream) for ended in run.ended)
     verdict = "kept" if not run.broken else "**broken**: " + "; ".join(run.broken)
     lines = ["# Soak", "", f"`{command}`", "", f"Promises {verdict}.", ""]

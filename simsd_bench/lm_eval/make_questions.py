@@ -1,6 +1,6 @@
-"""Writes the questions of this folder's tasks: held-out ones of the families that the shipped pair is trained on.
+"""Writes the questions of this folder's tasks: held-out ones of the families on which the shipped pair is trained.
 
-python benchmarks/lm_eval/make_questions.py
+It is run by `python simsd_bench/lm_eval/make_questions.py`.
 """
 
 import json
@@ -15,13 +15,16 @@ HERE = Path(__file__).parent
 
 
 def math_rows() -> list[dict[str, Any]]:
-    """The answer is what stands behind ####."""
+    """Return math questions; the answer is the number behind ####."""
     questions = FAMILIES["math"].questions("heldout", COUNT)
     return [{"question": one.prompt, "answer": re.findall(r"#### (-?\d+)", one.answer)[0]} for one in questions]
 
 
 def choice_rows() -> list[dict[str, Any]]:
-    """Every option as the sentence that would answer with it. Sums are left out: their answers have a line of work."""
+    """Return multiple-choice questions, with each option as the sentence that answers with it.
+
+    Questions about sums are left out, since their answers have a line of work.
+    """
     questions = [one for one in FAMILIES["choice"].questions("heldout", 3 * COUNT) if "\n" not in one.answer][:COUNT]
     return [
         {

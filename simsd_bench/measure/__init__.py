@@ -1,1 +1,1 @@
-"""What is measured, in process and over a server."""
+"""The measurements, in this process and over a server."""

@@ -1,4 +1,4 @@
-"""One thing changed at a time: position ids, gamma, layout, whose order, draft steps, row budget."""
+"""Ablations, one setting changed at a time: position ids, gamma, layout, order of reveals, draft steps, row budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ KL_ANSWERS = 8
 
 
 def settings(name: str, loop: Loop, block_size: int, protocol: Protocol) -> list[Setting]:
-    """The lines of one ablation on `loop`; the first, vanilla static, is what ratios compare with."""
+    """Return the settings of one ablation on `loop`. Ratios are against the first one, vanilla static."""
     named = methods(block_size, protocol)
 
     def changed(method: str, label: str, **changes: Any) -> Setting:
@@ -59,7 +59,7 @@ ABLATIONS = ("rope", "gamma", "layout", "order", "draft-steps", "budget")
 
 
 def _powers(block_size: int) -> list[int]:
-    """1, 2, 4, ... and the block size."""
+    """Return 1, 2, 4, ... and the block size."""
     return sorted({1 << i for i in range(block_size.bit_length()) if 1 << i <= block_size} | {block_size})
 
 
@@ -71,7 +71,7 @@ def run(
     protocol: Protocol,
     note: Callable[[str], Tick],
 ) -> dict[str, Any]:
-    """Rows of every ablation in `names`, for each block size."""
+    """Return the rows of every ablation in `names`, for each block size."""
     sections: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for block_size in block_sizes:
         loop = spec.loop(block_size)

@@ -1,8 +1,8 @@
-"""How near one pass over paired rows comes to sequential denoising.
+"""Measures how near one pass over paired rows comes to sequential denoising (the paper, section 4).
 
-For each block of an answer a model drafts a path: which position gets which token, step by step. The target then looks
-at every step of it twice, in one forward: on paired rows, and on a copy of the block that holds the steps before. The
-draft is the target itself (self-draft) or the draft model. Answers go on as the target alone writes them.
+For each block of an answer, a model drafts a path: which position gets which token, step by step. The target then
+evaluates every step twice in one forward: on paired rows, and on a copy of the block that holds the steps before. The
+drafter is the target itself (self-draft) or the draft model. Answers continue as the target alone writes them.
 """
 
 import statistics
@@ -32,8 +32,8 @@ MAX_BLOCKS = 16
 class Step:
     """One drafted token. total_variation and kl (nats, sequential to paired) are between the two distributions.
 
-    wrong: the sequential best token is another than the drafted one; reached: no token before it was wrong, so that a
-    verification gets there; accepts: the paired best token is the drafted one.
+    wrong: the best token of the sequential distribution is not the drafted one; reached: no token before it was wrong,
+    so that a verification reaches it; accepts: the best token of the paired distribution is the drafted one.
     """
 
     rank: int
@@ -46,7 +46,7 @@ class Step:
 
 
 def dense_logits(model: BlockDiffusionModel, rows: Rows) -> Tensor:
-    """Logits [wanted rows, V] of all rows in one plain forward without a cache."""
+    """Return the logits [wanted rows, V] of one plain forward over all rows, without a cache."""
     device = model.head.device
     seen = torch.from_numpy(visibility(*np.array([rows.block, rows.branch, rows.kind, rows.tau]))).to(device)
 
@@ -61,7 +61,7 @@ def dense_logits(model: BlockDiffusionModel, rows: Rows) -> Tensor:
 
 @torch.inference_mode()
 def drafted_path(worker: Worker, known: list[int], block: list[int]) -> list[tuple[int, int]]:
-    """(offset, token) of the open positions in the order in which `worker`'s model reveals them, surest first."""
+    """Return (offset, token) of the open positions, in the order in which `worker`'s model reveals them."""
     path, block = [], list(block)
     mask = worker.info.mask_token_id
     while mask in block:
@@ -83,7 +83,10 @@ def drafted_path(worker: Worker, known: list[int], block: list[int]) -> list[tup
 def compare(
     worker: Worker, known: list[int], block: list[int], path: list[tuple[int, int]], aligned: bool = True
 ) -> list[Step]:
-    """Each step of `path` in the open `block` behind the whole blocks `known`: paired rows against sequential ones."""
+    """Compare paired with sequential rows at each step of `path` in the open `block`, which follows `known`.
+
+    known: token ids of whole blocks; block: B token ids, with the mask token where it is open.
+    """
     mask, size = worker.info.mask_token_id, len(block)
     still_open = [offset for offset, token in enumerate(block) if token == mask]
     offsets, tokens = [offset for offset, _ in path], [token for _, token in path]
@@ -109,7 +112,7 @@ def compare(
 
 
 def steps_of(loop: Loop, item: Item, own_draft: bool, max_blocks: int = MAX_BLOCKS, aligned: bool = True) -> list[Step]:
-    """All steps of an answer, until the target ends it."""
+    """Return all steps of an answer, up to its end or `max_blocks` blocks."""
     target, draft = (client.worker for client in (loop.target, loop.draft) if isinstance(client, LocalClient))
     assert isinstance(target, Worker) and isinstance(draft, Worker)
     drafter = target if own_draft else draft
@@ -129,7 +132,7 @@ def steps_of(loop: Loop, item: Item, own_draft: bool, max_blocks: int = MAX_BLOC
 
 
 def summary(steps: Sequence[Step]) -> dict[str, Any]:
-    """Means over steps; None where there are none."""
+    """Return means over steps; None where there are no steps."""
     n = len(steps)
     return {
         "steps": n,
@@ -140,14 +143,14 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def wrong_steps(steps: Sequence[Step]) -> list[Step]:
-    """The steps where a verification gets to a wrong token of the draft."""
+    """Return the steps at which a verification reaches a wrong token of the draft."""
     return [step for step in steps if step.wrong and step.reached]
 
 
 def run(
     spec: PairSpec, asked: Sequence[Item], block_sizes: Sequence[int], note: Callable[[str], Tick]
 ) -> dict[str, Any]:
-    """For each block size and drafter: all steps, each rank, and apart the steps where the draft is wrong."""
+    """Return rows for each block size and drafter: over all steps, each rank, and steps where the draft is wrong."""
     rows: list[dict[str, Any]] = []
     for block_size in block_sizes:
         loop = spec.loop(block_size)
@@ -162,6 +165,6 @@ def run(
             head = {"block_size": block_size, "drafter": drafter, "answers": len(asked)}
             rows.append(head | {"part": "all"} | summary(steps))
             rows += [head | {"part": r} | summary([s for s in steps if s.rank == r]) for r in range(block_size)]
-            if wrong:  # never where the target drafts for itself
+            if wrong:  # there are none where the target drafts for itself
                 rows.append(head | {"part": "draft wrong", "false_accepts": accepts} | summary(wrong))
     return {"kind": "approx", "rows": rows}

@@ -1,7 +1,7 @@
-"""The capacity model against this machine: forward costs as measured in process, then a server as predicted and found.
+"""Compares the capacity model with this machine: it measures forwards in process, predicts a server, and measures it.
 
-The same requests in both: held-out questions, answers of a fixed length. Closed loop: so many clients, each sends its
-next request when its last answer is there, so the model's `running` is known and the queue is empty.
+The requests are held-out questions with answers of a fixed length. The load is a closed loop: each client sends its
+next request when its last answer has arrived. So the number of running requests is known, and the queue is empty.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ PER_CLIENT, WARM_UP = 4, 3
 
 @dataclass(frozen=True)
 class Measured:
-    """Costs of both models' forwards, and what the requests were like."""
+    """The costs of both models' forwards, and what the requests were like on average."""
 
     target: Fitted
     draft: Fitted
@@ -75,7 +75,7 @@ def measure(spec: PairSpec, block_size: int, asked: Sequence[Item], params: Deco
 
 
 def _shares(ids: list[list[int]], parts: int) -> Iterator[list[list[int]]]:
-    """Equal parts, each with every family."""
+    """Split the prompts into equal parts; each part has prompts of every family."""
     size = len(ids) // parts
     return (ids[i * size : (i + 1) * size] for i in range(parts))
 
@@ -88,7 +88,7 @@ def check(
     overhead_s: float,
     note: Callable[[str], object],
 ) -> dict[str, Any]:
-    """Predicted and measured, for each number of clients. No prompt is asked twice: nothing new is in the cache."""
+    """Return predicted and measured figures for each number of clients. The server is sent no prompt twice."""
     sizes = [requests_for(count, PER_CLIENT * count + 16) for count in clients]
     for_costs = sum(BATCHES) * 2
     asked = family_items(-(-(for_costs + sum(sizes)) // FAMILIES), seed=13)
@@ -131,7 +131,7 @@ def check(
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The table of docs/capacity.md."""
+    """Return the table of docs/capacity.md."""
     load, target, draft = report["load"], report["target"], report["draft"]
     lines = [
         f"B = {report['block_size']}, gamma {report['gamma']}, draft_steps {report['draft_steps']}, "

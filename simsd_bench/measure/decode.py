@@ -1,7 +1,7 @@
-"""Decoding in this process, several settings over the same prompts.
+"""Measures decoding in this process: several settings over the same prompts.
 
-Protocol (paper.md): tokens over decode time, prefill excluded; warm-up prompts dropped. All settings take a
-prompt in turn before the next one comes, so a machine that slows down slows them alike.
+The speed is tokens over decode time, without prefill and without the warm-up prompts (the paper, section 4). Each
+prompt is decoded by all settings before the next one, so that a machine that slows down slows all settings alike.
 """
 
 import statistics
@@ -22,7 +22,7 @@ Tick = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A line of a table: its name, how to decode, and on what. `facts` are columns of the line."""
+    """A row of a table: its name, how to decode, and on which loop. `facts` are further columns."""
 
     name: str
     params: DecodeParams
@@ -32,9 +32,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Prompts decoded together (one, at batch 1): their answers, and whether each is right (None: nobody knows).
+    """Prompts decoded together (one at batch 1), their answers, and whether each is right (None: not known).
 
-    decode_s: seconds from the first round of the first to decode until the last was done; rows: of all target forwards.
+    decode_s: the longest decode time among them, in seconds. rows: rows of all target forwards but those of prompts.
     """
 
     sources: list[str]
@@ -45,14 +45,14 @@ class Sample:
 
     @property
     def speed(self) -> float | None:
-        """Tokens/s; None for empty answers, which took a fraction of a round."""
+        """Tokens/s; None for empty answers, whose time is no measure."""
         tokens = sum(c.stats.completion_tokens for c in self.completions)
         return tokens / self.decode_s if tokens else None
 
 
 @dataclass(slots=True)
 class Result:
-    """What a setting did, a sample for each prompt, and what the first setting did on the same ones."""
+    """The samples of a setting, one for each batch of prompts, and those of the first setting on the same prompts."""
 
     setting: Setting
     samples: list[Sample] = field(default_factory=list)
@@ -82,13 +82,13 @@ class Result:
 
     @property
     def acceptance(self) -> float | None:
-        """Of the drafted tokens that were judged, those that stood."""
+        """The share of accepted tokens among the drafted tokens that were tested."""
         judged = self.total("accepted") + self.total("recovered")
         return self.total("accepted") / judged if judged else None
 
     @property
     def tokens_per_verify(self) -> float | None:
-        """Tokens that a verification of a draft reveals."""
+        """The mean number of tokens that a verification of a draft reveals."""
         rounds = sum(sum(c.stats.accept_histogram.values()) for s in self.samples for c in s.completions)
         revealed = self.total("accepted") + self.total("recovered") + self.total("bonus")
         return revealed / rounds if rounds else None
@@ -99,12 +99,12 @@ class Result:
         return family_score(sum(known), len(known)) if known else None
 
     def of(self, source: str) -> "Result":
-        """The part of one family or file; samples of a batch belong to their first prompt's."""
+        """Return the part of one family or file. A batch belongs to the source of its first prompt."""
         kept = [i for i, sample in enumerate(self.samples) if sample.sources[0] == source]
         return Result(self.setting, [self.samples[i] for i in kept], [self.baseline[i] for i in kept])
 
     def row(self, block_size: int) -> dict[str, Any]:
-        """Everything a table may show, as plain numbers."""
+        """Return all columns that a table may show, as plain numbers."""
         low, high = self.ratio_spread
         tokens, accuracy = self.total("completion_tokens"), self.accuracy
         forwards = self.total("target_forwards")
@@ -139,9 +139,9 @@ class Result:
 def measure(
     asked: Sequence[Item], settings: Sequence[Setting], batch: int = 1, warm_up: int = 3, tick: Tick = lambda: None
 ) -> list[Result]:
-    """Every prompt by every setting, `batch` of them together; ratios are over the first setting. `tick` as they go.
+    """Decode every prompt by every setting, `batch` prompts together; ratios are over the first setting.
 
-    The settings take turns at being the first to have a prompt.
+    The settings take turns at being the first to decode a prompt. `tick` is called after each batch.
     """
     results = [Result(setting) for setting in settings]
     groups = [list(asked[first : first + batch]) for first in range(0, len(asked), batch)]
@@ -172,7 +172,7 @@ def _sample(setting: Setting, group: list[Item]) -> Sample:
 
 
 def untimed_s(loop: Loop) -> float:
-    """Seconds that went into a synthetic draft's foresight so far."""
+    """Return the seconds that a synthetic draft has spent on asking the target, which are not part of decode time."""
     return loop.draft.untimed_s if isinstance(loop.draft, SyntheticDraft) else 0.0
 
 
@@ -185,7 +185,7 @@ def run(
     batches: Sequence[int],
     note: Callable[[str], Tick],
 ) -> dict[str, Any]:
-    """Methods over prompts, for each block size and batch: the rows of the table, over all prompts and by source."""
+    """Measure methods for each block size and batch; returns the rows over all prompts, and those by source."""
     rows, by_source = [], []
     for block_size in block_sizes:
         for batch in batches:

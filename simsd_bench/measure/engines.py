@@ -1,4 +1,4 @@
-"""The same rounds with engines on a Ray of their own, called as a coordinator calls them, and in one process."""
+"""Measures the same rounds in one process, and with engines on a local Ray, called as a coordinator calls them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ METHODS = ("vanilla-static", "simsd", "simsd-sequential")
 
 
 def run(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Callable[[str], Tick]) -> list[Row]:
-    """Tokens/s of methods alone and together; the three ways take turns."""
+    """Return tokens/s of methods for each batch size in the three ways of `LINES`, which take turns."""
     named = methods(block_size, Protocol("latency", sizes.engine_tokens))
     inside = spec.loop(block_size, max(sizes.batches))
     prompts = prompts_of(inside, asked, max(*sizes.batches, sizes.alone))
@@ -62,7 +62,7 @@ def run(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, no
 
 @contextmanager
 def _engines(spec: PairSpec, block_size: int) -> Iterator[dict[Role, Any]]:
-    """Clients of a draft's and a target's engine, each in a process of its own, while the context is open."""
+    """Run a draft's and a target's engine while the context is open, and yield their clients."""
     from deployments.local import local_ray
 
     roles: tuple[Role, ...] = get_args(Role)

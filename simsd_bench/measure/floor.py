@@ -1,4 +1,4 @@
-"""Decode time over its arithmetic floor: the matrix products of the very forwards that were decoded with, alone."""
+"""Compares decode time with its arithmetic floor: the time of the matrix products of the same forwards alone."""
 
 import statistics
 import time
@@ -24,10 +24,10 @@ METHODS = ("vanilla-static", "simsd")
 
 
 class Products:
-    """Every linear layer, and the head for the rows that want logits, on inputs that lie ready.
+    """Runs the products of every linear layer, and of the head for the rows that want logits, on inputs that are ready.
 
-    On a CPU by oneDNN with packed weights where the runner compiles, else by F.linear with the weights laid out as
-    `BlockDiffusionModel.prepare` does it, also of a model that is not prepared.
+    On a CPU, the runner "compile" is compared with oneDNN on packed weights. Other runners are compared with F.linear
+    on weights in the layout of `BlockDiffusionModel.prepare`.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Products:
 
     @torch.inference_mode()
     def seconds(self, forwards: Sequence[Forward]) -> float:
-        """Time of these forwards' products, one after the other."""
+        """Return the seconds of these forwards' products, run one after the other."""
         calls = [call for forward in forwards for call in self._of(forward)]
         on_gpu = any(weight.is_cuda for _, weight in calls)
-        for x, weight in calls:  # a kernel is made when its shape is met first
+        for x, weight in calls:  # a kernel is made at the first call with its shape, which is not timed
             shape = len(x), weight.shape, weight.is_mkldnn
             if shape not in self.met:
                 self.met.add(shape)
@@ -66,7 +66,7 @@ class Products:
         return calls + ([(self._input(forward.wanted, head), head)] if forward.wanted else [])
 
     def _input(self, rows: int, weight: Tensor) -> Tensor:
-        """[rows, in] of noise."""
+        """Return random inputs [rows, in] for a weight [out, in]."""
         shape = rows, weight.shape[1]
         if shape not in self.inputs:
             self.inputs[shape] = torch.randn(shape, dtype=weight.dtype, device=weight.device)
@@ -80,12 +80,12 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def layers(model: BlockDiffusionModel) -> list[Tensor]:
-    """The weights [out, in] of all linear layers but the head."""
+    """Return the weights [out, in] of all linear layers but the head."""
     return [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight is not model.head]
 
 
 class _Line:
-    """A line of the table: one method in one batch by one runner."""
+    """A row of the table: one method at one batch size, with one runner."""
 
     def __init__(self, loop: Loop, method: str, params: DecodeParams, prompts: list[list[int]], batch: int) -> None:
         self.loop, self.method, self.params, self.batch = loop, method, params, batch
@@ -100,7 +100,7 @@ class _Line:
         return Window.sum([decode_together(self.loop, group, self.params) for group in self.groups])
 
     def measure(self, products: Products) -> None:
-        """Decode once more, then the products alone."""
+        """Time one more decoding, then its products alone."""
         self.windows.append(self.decode())
         self.floors.append(products.seconds(self.windows[-1].forwards))
 
@@ -128,7 +128,7 @@ def run(
     sizes: Sizes,
     note: Callable[[str], object],
 ) -> list[dict[str, Any]]:
-    """Rows of every runner, batch and method; each repeat has all of them in turn."""
+    """Return rows for every runner, batch and method; each repeat measures all of them in turn."""
     named = methods(block_size, Protocol("latency", sizes.tokens))
     lines: list[tuple[str, _Line]] = []
     for runner in runners:

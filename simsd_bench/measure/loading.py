@@ -1,9 +1,9 @@
-"""How long loading a checkpoint takes, and how much memory of the host beside the weights.
+"""Measures how long loading a checkpoint takes, and how much host memory it needs beside the weights.
 
     python -m simsd_bench.measure.loading
 
-Makes a random checkpoint of real size in several shards in a temporary folder, and loads it in processes of its own.
-`--path` and `--loader` measure another version of the package, unpacked somewhere else. Results:
+It makes a random checkpoint of real size in several shards in a temporary folder, and loads it in processes of their
+own. `--path` and `--loader` measure another version of the package, unpacked in another place. The results are in
 docs/results/loading.md.
 """
 
@@ -59,11 +59,11 @@ peak = memory("VmHWM")
 weights = sum(each.numel() * each.element_size() for each in model.parameters())
 print(json.dumps({"seconds": seconds, "cpu_seconds": worked, "peak": peak - before, "weights": weights}))
 """
-"""Loads once. `peak` is the most resident memory, mapped files included, less what the imports had taken."""
+"""Code that loads once. `peak` is the peak of resident memory, with mapped files, minus what the imports have taken."""
 
 
 def write_checkpoint(directory: Path, **changes: int) -> None:
-    """Random bfloat16 weights of SHAPE, with some settings changed, in SHARDS files of about the same size."""
+    """Write random bfloat16 weights of SHAPE, with some settings changed, in SHARDS files of about the same size."""
     (directory / "config.json").write_text(json.dumps(SHAPE | changes))
     generator = torch.Generator().manual_seed(0)
     shapes = layout_of(load_model_config(directory)).shapes()
@@ -87,7 +87,7 @@ def _shards(shapes: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
 
 
 def load_once(directory: Path, loader: str, path: Path, dtype: str) -> dict[str, float]:
-    """Seconds that passed and that the process worked, and bytes: the peak and the weights."""
+    """Load once in a process of its own; returns wall and CPU seconds, and the bytes of the peak and the weights."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(directory), loader, dtype],
         env=os.environ | {"PYTHONPATH": str(path)},
@@ -101,7 +101,7 @@ def load_once(directory: Path, loader: str, path: Path, dtype: str) -> dict[str,
 
 
 def measure(directory: Path, loader: str, path: Path, dtype: str, repeats: int) -> dict[str, Any]:
-    """The medians over `repeats` processes."""
+    """Return the medians over `repeats` processes."""
     runs = [load_once(directory, loader, path, dtype) for _ in range(repeats)]
     stored = read_headers(directory).values()
     largest = max(prod(each.shape) * FLOATS[each.dtype] for each in stored)

@@ -1,4 +1,4 @@
-"""The methods that are measured against each other, by name."""
+"""The methods that are compared, by name, and the lengths of answers."""
 
 from dataclasses import dataclass, replace
 
@@ -8,9 +8,9 @@ from simsd.messages.request import DecodeParams
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How long answers are: `quality` ends them at EOS, `latency` decodes 128 tokens whatever comes (paper.md).
+    """How long answers are: `quality` ends them at EOS, and `latency` always decodes 128 tokens.
 
-    The first `warm_up` prompts are decoded before any is measured.
+    The first `warm_up` prompts are decoded once before the measurement.
     """
 
     name: str = "quality"
@@ -33,11 +33,11 @@ class Protocol:
 
 
 def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:
-    """Name -> settings. The first is what the others are compared with.
+    """Return name -> settings. The others are compared with the first.
 
-    `simsd` and `exact` draft a whole block in one draft forward, which is fastest on the shipped pair; `simsd-steps` in
-    one forward for each token, as the paper does; `simsd-sequential` from left to right. S2D2 has the paper's
-    remasking, dynamic at .85, and cost 1.
+    `simsd` and `exact` draft a whole block in one draft forward, which is fastest on the shipped pair. `simsd-steps`
+    takes one forward for each token, as the paper does (section 4), and `simsd-sequential` drafts from left to right.
+    S2D2 has dynamic remasking at .85 as in the paper, and cost 1.
     """
     base = protocol.params()
     vanilla, simsd = replace(base, method="vanilla"), replace(base, method="simsd", draft_steps=1)

@@ -1,8 +1,8 @@
-"""The pair under measurement: a checkpoint's, or one of real shapes without trained weights.
+"""The pair under measurement: checkpoints, or models of real shapes with random weights.
 
-Without weights nothing is learnt about answers, only about systems. The draft then has to be told what to propose:
-`SyntheticDraft` runs the draft's own forwards and puts the target's greedy path in their place, corrupted so that a
-given fraction of its tokens stands. Asking the target for that path is not part of any measured time.
+Random weights tell nothing about answers, only about the speed of the system. `SyntheticDraft` then runs the draft's
+forwards, but proposes the target's greedy path, corrupted so that a given fraction of its tokens is accepted. Asking
+the target for that path is not part of any measured time.
 """
 
 import dataclasses
@@ -36,9 +36,9 @@ INITIAL_STD = 0.02
 
 @dataclass(frozen=True)
 class PairSpec:
-    """What is measured. `random_weights` are the names of two SHAPES, draft and target, in place of checkpoints.
+    """The pair and how it runs. `random_weights` names two SHAPES, draft and target, in place of checkpoints.
 
-    `runner` is how forwards are launched (simsd/forward/runner.py).
+    `runner` is the way in which forwards are launched (simsd/forward/runner.py).
     """
 
     target: str = SHIPPED
@@ -62,11 +62,11 @@ class PairSpec:
 
     @property
     def synthetic(self) -> bool:
-        """Whether answers and acceptance mean nothing."""
+        """Whether answers and acceptance are artificial."""
         return self.random_weights is not None or self.acceptance is not None
 
     def describe(self) -> str:
-        """What every output says of the pair."""
+        """Return the description of the pair that every output shows."""
         if self.random_weights:
             draft, target = self.random_weights
             text = f"**random weights** in the shapes of {target} (target) and {draft} (draft), no checkpoint"
@@ -84,7 +84,7 @@ class PairSpec:
         return text
 
     def settings(self, role: Role, block_size: int) -> WorkerConfig:
-        """Of one model's worker."""
+        """Return the settings of one model's worker."""
         return WorkerConfig(
             role=role,
             model=self.target if role == "target" else self.draft,
@@ -97,9 +97,9 @@ class PairSpec:
         )
 
     def loop(self, block_size: int, batch: int = 1, aligned: bool = True) -> Loop:
-        """Both models, loaded, behind a loop of `batch` sequences; `aligned` as of `Worker`.
+        """Load both models and return a loop of `batch` sequences over them; `aligned` is the argument of `Worker`.
 
-        Without a prefix cache: each setting works through its prompts itself, whoever had them before.
+        There is no prefix cache, so that no setting profits from the prompts of another.
         """
         with tempfile.TemporaryDirectory() as directory:
             settings = {role: self.settings(role, block_size) for role in get_args(Role)}
@@ -123,7 +123,7 @@ class PairSpec:
 
 
 def _write_shape(directory: Path, shape: str) -> Path:
-    """A checkpoint's directory without weights, with the shipped tokenizer."""
+    """Write a checkpoint's directory without weights, with the shipped tokenizer, and return it."""
     if not directory.is_dir():
         directory.mkdir(parents=True)
         write_config(directory, shape)
@@ -134,7 +134,7 @@ def _write_shape(directory: Path, shape: str) -> Path:
 
 @torch.inference_mode()
 def _random_model(path: Path, name: str, dtype: torch.dtype, device: str) -> BlockDiffusionModel:
-    """Normal weights, made where they stay: 16 GB of them would take minutes to make on a CPU and copy."""
+    """Return a model with normally distributed weights, made on its device, since 16 GB made on a CPU take minutes."""
     model = empty_model(load_model_config(path, name), dtype, device)
     generator = torch.Generator(device).manual_seed(model.config.num_hidden_layers)
     for parameter in model.parameters():
@@ -147,10 +147,10 @@ def _random_model(path: Path, name: str, dtype: torch.dtype, device: str) -> Blo
 
 
 class SyntheticDraft(LocalClient):
-    """A draft whose forwards are real and whose tokens are the target's own, a fraction of them spoilt. Greedy only.
+    """A draft with real forwards whose tokens are the target's own, some of them replaced; for greedy decoding only.
 
-    Its confidence halves from step to step, so that `exact` expects the order that the target has. `oracle` holds the
-    target's weights and pages of its own; `untimed_s` counts what asking it has taken.
+    Its confidence halves from step to step, so that `exact` expects the target's order. `oracle` has the target's
+    weights and pages of its own; `untimed_s` counts the seconds that it has taken.
     """
 
     def __init__(self, worker: Worker, oracle: Worker, acceptance: float) -> None:
@@ -189,5 +189,5 @@ class SyntheticDraft(LocalClient):
 
 
 def _one_by_one(work: Work) -> Work:
-    """The same, one token a step: the target's own path."""
+    """Return the work with one token a step, which makes the target draft its own greedy path."""
     return dataclasses.replace(work, params=dataclasses.replace(work.params, draft_steps=max(1, work.gamma)))

@@ -1,4 +1,4 @@
-"""What is asked while measuring: held-out questions of the families, or the prompts of files."""
+"""The prompts of measurements: held-out questions of the families, or the prompts of files."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from simsd.eval.families import FAMILIES
 
 
 def family_items(per_family: int, seed: int = 11) -> list[Item]:
-    """Held-out questions, the families taking turns, so that the first n are a fair sample too."""
+    """Return held-out questions. The families take turns, so that the first n are a fair sample too."""
     columns = [family.questions("heldout", per_family, seed) for family in FAMILIES.values()]
     return [family_item(q, index) for index, row in enumerate(zip(*columns, strict=True)) for q in row]
 
 
 def file_items(paths: list[Path], per_file: int, shots: int | None = None) -> list[Item]:
-    """The first prompts of each file: a data set of `simsd.eval.datasets` (`shots` as there), or lines of prompts.
+    """Return the first prompts of each file: a data set of `simsd.eval.datasets` (`shots` as there), or plain prompts.
 
-    A line of prompts has `prompt` or `messages`; nobody knows its answer, so it has no accuracy.
+    A plain prompt is a line with `prompt` or `messages`. Its answer is not known, so it has no accuracy.
     """
     found: list[Item] = []
     for path in paths:

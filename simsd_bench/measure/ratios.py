@@ -1,11 +1,11 @@
-"""Medians with their spread, and ratios of medians, as columns of a row."""
+"""Medians with quartiles, and ratios of medians, as columns of a row."""
 
 import statistics
 from collections.abc import Sequence
 
 
 def spread(name: str, values: Sequence[float]) -> dict[str, float]:
-    """NAME: the median; NAME_low and NAME_high: the quartiles."""
+    """Return NAME, the median, and NAME_low and NAME_high, the quartiles."""
     low, middle, high = values[0], values[0], values[0]
     if len(values) > 1:
         low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -13,6 +13,6 @@ def spread(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(name: str, values: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """NAME: the median of `values` over that of `others`; its spread: the quartiles of the ratios pair by pair."""
+    """Return NAME, the median of `values` over that of `others`, and the quartiles of the ratios pair by pair."""
     pairs = [value / other for value, other in zip(values, others, strict=True)]
     return spread(name, pairs) | {name: statistics.median(values) / statistics.median(others)}

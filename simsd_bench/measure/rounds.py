@@ -1,7 +1,7 @@
-"""Rounds under a stopwatch: what came of each, and which forwards it took.
+"""Times rounds, and records what each revealed and which forwards it took.
 
 A window is the time in which a given number of sequences all decode: from the first round in which none of them is
-prefilled until one is done. So neither prefill nor a batch that runs empty is part of what is measured.
+prefilled until one is done. So it contains neither prefill nor rounds of a smaller batch.
 """
 
 import asyncio
@@ -25,10 +25,11 @@ from simsd_bench.measure.decode import untimed_s
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """`tokens` of an answer of fixed length (`engine_tokens` with engines on Ray), `repeats` of everything, `alone`:
-    prompts that have the loop to themselves.
+    """How much `measure.speed` runs.
 
-    `warm_up` prompts are decoded before any is measured, where answers end at EOS and in the baseline.
+    Answers have `tokens` tokens, or `engine_tokens` with engines on Ray. `alone` prompts are decoded one at a time, and
+    everything is repeated `repeats` times. `warm_up` prompts are decoded before the measurement in the baseline, and
+    where answers end at EOS.
     """
 
     alone: int = 8
@@ -48,7 +49,7 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One of `worker`'s model, with so many rows, of which so many had their logits taken."""
+    """A forward of `worker`'s model: the number of its rows, and of those whose logits were wanted."""
 
     worker: Worker
     rows: int
@@ -57,7 +58,7 @@ class Forward:
 
 @dataclass(slots=True)
 class Window:
-    """Sums over the rounds of a window; `revealed` are tokens."""
+    """Sums over the rounds of a window; `revealed`, `accepted` and `recovered` count tokens."""
 
     seconds: float = 0.0
     rounds: int = 0
@@ -76,7 +77,7 @@ class Window:
 
     @property
     def acceptance(self) -> float | None:
-        """Of the drafted tokens that were judged, those that stood."""
+        """The share of accepted tokens among the drafted tokens that were tested."""
         judged = self.accepted + self.recovered
         return self.accepted / judged if judged else None
 
@@ -90,7 +91,7 @@ class Window:
 
 
 class _Noting:
-    """A worker's runner, which notes the forwards it is asked for."""
+    """A worker's runner that records its forwards."""
 
     def __init__(self, worker: Worker, forwards: list[Forward]) -> None:
         self.worker, self.runner, self.forwards = worker, worker.runner, forwards
@@ -110,7 +111,7 @@ class _Stopwatch:
         self.began, self.untimed_s = 0.0, untimed_s(loop)
 
     def see(self, began: float, verdicts: Verdicts) -> None:
-        """The loop's `on_round`."""
+        """Take in a round; this is the loop's `on_round`."""
         forwards, self.forwards[:] = list(self.forwards), []
         running = self.loop.running.values()
         if len(running) < self.count or any(sequence.prefilling for sequence in running):
@@ -131,18 +132,18 @@ class _Stopwatch:
 
 
 def workers(loop: Loop) -> list[Worker]:
-    """Of target and draft, which are in this process."""
+    """Return the workers of target and draft that are in this process."""
     found = [client.worker for client in (loop.target, loop.draft) if isinstance(client, LocalClient)]
     return [worker for worker in found if isinstance(worker, Worker)]
 
 
 def prompts_of(loop: Loop, asked: Sequence[Item], count: int) -> list[list[int]]:
-    """Token ids of `count` prompts; where fewer were asked for, they come again."""
+    """Return the token ids of `count` prompts; if there are fewer in `asked`, they repeat."""
     return [loop.tokenizer.encode_messages(item.messages) for item in islice(cycle(asked), count)]
 
 
 def decode_together(loop: Loop, prompts: Sequence[list[int]], params: DecodeParams) -> Window:
-    """All prompts at a time, until the first of them is done."""
+    """Decode all prompts together until the first is done, and return the window."""
     watch = _Stopwatch(loop, len(prompts))
     local = workers(loop)
     runners = [worker.runner for worker in local]

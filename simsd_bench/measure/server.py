@@ -1,4 +1,4 @@
-"""A server to measure, in processes of its own."""
+"""Starts a server to measure, in processes of its own."""
 
 import re
 import subprocess
@@ -18,20 +18,20 @@ PARTS = {
     "coordinator replica": "coordinator",
     "engine": "engines",
 }
-"""Names of processes -> the part of a server that they are."""
+"""Name of a process -> the part of the server that it belongs to."""
 REST = "rest of Ray"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens; `pid` is None if it is not ours to look into."""
+    """Where a server listens. `pid` is its process; None if it was not started here."""
 
     url: str
     grpc: str | None = None
     pid: int | None = None
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds that each part of it has taken so far (Linux)."""
+        """Return the CPU seconds that each part has taken so far (Linux); zeros if the process is not known."""
         taken = dict.fromkeys([*PARTS.values(), REST], 0.0)
         for process in processes(self.pid) if self.pid else ():
             taken[PARTS.get(process.name, REST)] += process.cpu_s
@@ -40,7 +40,7 @@ class Server:
 
 @contextmanager
 def serving(spec: PairSpec, block_size: int, max_running: int) -> Iterator[Server]:
-    """`simsd serve` on free ports while the context is open. Without a prefix cache, as in process."""
+    """Run `simsd serve` on free ports while the context is open, without a prefix cache, as in process."""
     if spec.synthetic:
         raise ConfigError("a server has no random_weights or synthetic_acceptance; they are for decoding in process")
     options = {

@@ -1,7 +1,8 @@
-"""How fast the code is, whatever a method promises: against plain transformers, against its own arithmetic, as the
-batch grows, as the context grows, and adaptive drafting against the best fixed one.
+"""Measures how fast the code itself is.
 
-Greedy; answers have a fixed length, but for the last. All settings of a measurement take turns in each repeat.
+It is compared with plain transformers and with its arithmetic floor, as the batch grows and as the context grows, and
+adaptive drafting is compared with the best fixed one. Decoding is greedy, with answers of a fixed length except in the
+last comparison. All settings of a measurement take turns in each repeat.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def run(
     compiled: bool,
     note: Note,
 ) -> dict[str, Any]:
-    """The measurements in `names`; all but baseline and regret at the first block size only."""
+    """Run the measurements in `names`. All but baseline and regret use the first block size only."""
     size, sections = block_sizes[0], dict[str, list[Row]]()
     runners = ["eager", "graph"] + (["compile"] if compiled else [])
     for name in names:
@@ -65,7 +66,7 @@ def run(
 
 
 def baseline(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> Row:
-    """Vanilla static against the plain loop, prompt by prompt; both write the same tokens, or it is an error."""
+    """Compare vanilla static with the plain loop, prompt by prompt; raises `InternalError` if their tokens differ."""
     loop = spec.loop(block_size)
     worker = workers(loop)[0]
     prompts = prompts_of(loop, asked, len(asked))
@@ -74,7 +75,7 @@ def baseline(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Size
     note(f"baseline, B={block_size}, runner {spec.runner}: {len(prompts)} prompts")
     pairs = []
     for index, prompt in enumerate([*prompts[: sizes.warm_up], *prompts]):
-        new = sizes.tokens + -(len(prompt) + sizes.tokens) % block_size  # the last block too is decoded whole
+        new = sizes.tokens + -(len(prompt) + sizes.tokens) % block_size  # so that the last block is whole
         pairs.append(_both(loop, plain, prompt, new, plain_first=index % 2 == 0))
     ours, theirs = zip(*pairs[sizes.warm_up :], strict=True)
     return {
@@ -88,7 +89,7 @@ def baseline(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Size
 
 
 def _both(loop: Loop, plain: PlainLoop, prompt: list[int], new: int, plain_first: bool) -> tuple[float, float]:
-    """Tokens/s, ours and the plain loop's."""
+    """Return tokens/s of our loop and of the plain one."""
     request = Request("one", prompt, DecodeParams(method="vanilla", max_tokens=new, ignore_eos=True))
     theirs = plain.decode(prompt, new) if plain_first else None
     (ours,) = generate_all(loop, [request])
@@ -99,7 +100,7 @@ def _both(loop: Loop, plain: PlainLoop, prompt: list[int], new: int, plain_first
 
 
 def concurrency(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> list[Row]:
-    """Tokens/s while so many sequences decode; over one sequence, and over vanilla at the same number."""
+    """Return tokens/s for each number of sequences, and its ratios to one sequence and to vanilla at that number."""
     levels, named = sizes.concurrencies, methods(block_size, Protocol("latency", sizes.tokens))
     names = [name for name in ("vanilla-static", "simsd", "exact", "simsd-adaptive") if name in named]
     loop = spec.loop(block_size, max(levels))
@@ -129,7 +130,7 @@ def concurrency(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: S
 
 
 def context(spec: PairSpec, block_size: int, sizes: Sizes, note: Note) -> list[Row]:
-    """Milliseconds a forward and a block, at the end of so many tokens; prompts are plain tokens at random."""
+    """Return milliseconds a forward and a block for each length of context. Prompts are random plain tokens."""
     named = methods(block_size, Protocol("latency", sizes.tokens))
     loop = spec.loop(block_size)
     info = loop.target.info
@@ -153,7 +154,7 @@ def context(spec: PairSpec, block_size: int, sizes: Sizes, note: Note) -> list[R
 
 
 def _costs(windows: list[Window], block_size: int) -> Row:
-    """Milliseconds of one sequence's rounds."""
+    """Return the milliseconds of one sequence's forwards, rounds and blocks."""
     draft = [1000 * w.draft_s / w.draft_forwards for w in windows if w.draft_forwards]
     return {
         **spread("target_ms", [1000 * w.target_s / w.target_forwards for w in windows]),
@@ -164,7 +165,7 @@ def _costs(windows: list[Window], block_size: int) -> Row:
 
 
 def regret(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> list[Row]:
-    """Fixed gamma and draft_steps against adaptive drafting, on the same prompts; answers end at EOS."""
+    """Compare fixed gamma and draft_steps with adaptive drafting on the same prompts; answers end at EOS."""
     named = methods(block_size, Protocol())
     loop = spec.loop(block_size)
     gammas = sorted({max(1, block_size * quarters // 4) for quarters in (2, 3, 4)})
@@ -185,6 +186,6 @@ def regret(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes,
 
 
 def _from(turn: int, lines: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """All lines, a different one first at each turn."""
+    """Return all lines, beginning with another one at each turn."""
     first = turn % len(lines)
     return [*lines[first:], *lines[:first]]

@@ -1,6 +1,6 @@
-"""A concurrency sweep over HTTP and gRPC, and beside it the same requests in this process.
+"""A concurrency sweep over HTTP and gRPC, compared with the same requests in this process.
 
-Closed loop: so many clients, each sends its next request when its last answer is there.
+The load is a closed loop: each client sends its next request when its last answer has arrived.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """As one client saw it, in seconds from sending: the first text, the end; tokens as the server counts them."""
+    """An answer as a client saw it: seconds from sending to the first text and to the end, and the server's tokens."""
 
     first_s: float
     total_s: float
@@ -43,7 +43,7 @@ class Answer:
 
 Ask = Callable[[Item, DecodeParams], Awaitable[Answer]]
 Connect = Callable[[int], AbstractAsyncContextManager[Ask]]
-"""For so many clients at a time."""
+"""Number of concurrent clients -> a context in which requests can be sent."""
 
 
 class ServerError(SimSDError):
@@ -51,9 +51,9 @@ class ServerError(SimSDError):
 
 
 def body(item: Item, params: DecodeParams) -> dict[str, Any]:
-    """A streamed chat completion with these settings; what is left at its default goes without saying.
+    """Return the body of a streamed chat completion with the settings that differ from their defaults.
 
-    `ConfigError` names a setting that has no place in the `simsd` object.
+    Raises `ConfigError`, which names a setting that has no place in the `simsd` object.
     """
     options = [option for option in options_of(DecodeParams).values() if option.name not in PLAIN]
     told = [option for option in options if getattr(params, option.name) != option.default]
@@ -70,7 +70,7 @@ def body(item: Item, params: DecodeParams) -> dict[str, Any]:
 
 
 async def ask(client: httpx.AsyncClient, item: Item, params: DecodeParams) -> Answer:
-    """One request; `ServerError` has what the server said."""
+    """Send one request; raises `ServerError` with the server's message."""
     began, first_s, tokens = time.perf_counter(), None, None
     async with client.stream("POST", "/v1/chat/completions", json=body(item, params)) as reply:
         if reply.status_code != 200:
@@ -91,7 +91,7 @@ async def ask(client: httpx.AsyncClient, item: Item, params: DecodeParams) -> An
 
 
 async def ask_whole(client: httpx.AsyncClient, item: Item, params: DecodeParams) -> Answer:
-    """As `ask`, but not streamed: its first text comes with the last."""
+    """Send one request that is not streamed, so that its first text comes at the end; raises as `ask`."""
     began = time.perf_counter()
     asked = {name: value for name, value in body(item, params).items() if not name.startswith("stream")}
     reply = await client.post("/v1/chat/completions", json=asked)
@@ -141,7 +141,7 @@ async def sweep(
     concurrency: int,
     tick: Tick = lambda: None,
 ) -> tuple[list[Answer], float]:
-    """All prompts by so many clients. -> (answers, seconds from the first request to the last answer)."""
+    """Send all prompts from `concurrency` clients; returns (answers, seconds from first request to last answer)."""
     left = iter(asked)
     answers: list[Answer] = []
 
@@ -157,7 +157,7 @@ async def sweep(
 
 
 def row(interface: str, method: str, concurrency: int, answers: list[Answer], wall_s: float) -> dict[str, Any]:
-    """Percentiles over requests. Time to first text is of the first visible token; the last has all of an answer."""
+    """Return the columns of one line: throughput, and percentiles over requests of first text and latency."""
     latencies, firsts = sorted(a.total_s for a in answers), sorted(a.first_s for a in answers)
     return {
         "interface": interface,
@@ -174,19 +174,19 @@ def row(interface: str, method: str, concurrency: int, answers: list[Answer], wa
 
 
 def requests_for(concurrency: int, most: int) -> int:
-    """Four for each client, 16 at least, and `most` if there are no more."""
+    """Return how many requests to send: four for each client, at least 16, at most `most`."""
     return min(most, max(16, 4 * concurrency))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile of values in ascending order."""
+    """Return the nearest-rank percentile of values in ascending order; `share` is between 0 and 1."""
     return ordered[min(len(ordered) - 1, max(0, -(-int(share * 100) * len(ordered) // 100) - 1))]
 
 
 def in_process(
     spec: PairSpec, block_size: int, asked: Sequence[Item], params: DecodeParams, concurrency: int, warm_up: int = 3
 ) -> tuple[float, float]:
-    """(tokens/s, CPU seconds) of the same prompts without Ray and network, prefill included as there."""
+    """Return (tokens/s, CPU seconds) of the same prompts without Ray and network, with prefill, as over a server."""
     loop = spec.loop(block_size, concurrency)
     ids = [loop.tokenizer.encode_messages(item.messages) for item in asked]
     generate_all(loop, [Request(f"warm-{i}", prompt, params) for i, prompt in enumerate(ids[:warm_up])])
@@ -206,10 +206,10 @@ def run(
     url: str | None,
     note: Callable[[str], Tick],
 ) -> dict[str, Any]:
-    """Methods by concurrency on a running server, or on one that is started (then also in process)."""
+    """Measure methods at each concurrency on a running server, or on one that is started, and then also in process."""
     params = methods(block_size, protocol)
     for name in names:
-        body(asked[0], params[name])  # what cannot be asked is refused before a server is started
+        body(asked[0], params[name])  # raises before a server is started if a setting cannot be sent
     rows = []
     with nullcontext(Server(url)) if url else serving(spec, block_size, max(concurrencies)) as server:
         interfaces = {"HTTP": over_http(server.url), "HTTP, whole": over_http(server.url, whole=True)}
@@ -219,7 +219,7 @@ def run(
                 sent = asked[: requests_for(concurrency, len(asked))]
                 for interface, connect in interfaces.items():
                     tick = note(f"{name} by {interface}, {concurrency} at a time: {len(sent)} requests")
-                    # Apart, so that it is not in the CPU seconds either.
+                    # Warm-up is a sweep of its own, so that the CPU seconds exclude it too.
                     asyncio.run(sweep(connect, sent[: protocol.warm_up], params[name], 1))
                     before, client_s = server.cpu_s(), time.process_time()
                     answers, wall_s = asyncio.run(sweep(connect, sent, params[name], concurrency, tick))

@@ -1,7 +1,8 @@
-"""Vanilla block diffusion as one writes it with transformers: `Qwen3ForCausalLM`, a `DynamicCache`, a 4-D mask, a loop.
+"""Plain block diffusion with transformers: `Qwen3ForCausalLM`, a `DynamicCache`, a 4-D mask and a loop.
 
-What our own vanilla is compared with. The steps are the public SDAR code's: a forward over the open block reveals its
-surest position, until none is open; one more commits the block to the cache. Greedy, one sequence.
+Our own vanilla is compared with it. The steps are those of the public SDAR code: each forward over the open block
+reveals its surest position, until none is open; one more forward commits the block to the cache. It decodes one
+sequence greedily.
 """
 
 import time
@@ -26,11 +27,11 @@ SHAPE = (
     "rms_norm_eps",
     "tie_word_embeddings",
 )
-"""Of a `ModelConfig`, by the names that transformers has for it, too."""
+"""Fields of a `ModelConfig` that have the same name in transformers."""
 
 
 def qwen3(model: BlockDiffusionModel) -> Qwen3ForCausalLM:
-    """transformers' model with the weights of `model`, a dense SDAR: its checkpoint's names are Qwen3's."""
+    """Return transformers' model with the weights of `model`, a dense SDAR, whose tensors have the names of Qwen3's."""
     config = model.config
     shape = {name: getattr(config, name) for name in SHAPE}
     rope = {"rope_type": "default", "rope_theta": config.rope_theta}
@@ -42,7 +43,7 @@ def qwen3(model: BlockDiffusionModel) -> Qwen3ForCausalLM:
 
 
 class PlainLoop:
-    """Decodes one prompt at a time; `longest` is of prompt and answer, in tokens."""
+    """Decodes one prompt at a time; `longest` bounds prompt and answer together, in tokens."""
 
     def __init__(self, model: Qwen3ForCausalLM, block_size: int, mask_token_id: int, longest: int) -> None:
         self.model, self.block_size, self.mask_token_id = model, block_size, mask_token_id
@@ -52,7 +53,7 @@ class PlainLoop:
 
     @torch.inference_mode()
     def decode(self, prompt: list[int], new_tokens: int) -> tuple[list[int], float]:
-        """The tokens after `prompt`, and seconds of decoding; both together are a whole number of blocks."""
+        """Return the tokens after `prompt`, and the seconds of decoding. Prompt and answer together fill blocks."""
         size = self.block_size
         end, start = len(prompt) + new_tokens, len(prompt) // size * size
         assert end % size == 0
@@ -76,9 +77,9 @@ class PlainLoop:
         return ids[0, len(prompt) :].tolist(), self._now() - began
 
     def forward(self, ids: Tensor, first: int, last: int, cache: DynamicCache) -> Tensor:
-        """Logits [last - first, V] float32 of a forward over these positions, whose KV goes to the cache."""
+        """Return the logits [last - first, V] float32 of a forward over these positions; their KV goes to the cache."""
         visible = self.visible[None, None, first:last, :last]
-        # By position: the cache's name changes within transformers 5.
+        # Arguments are given by position, since the cache's name changes within transformers 5.
         return self.model(ids[:, first:last], visible, self.positions[:, first:last], cache).logits[0].float()
 
     def _now(self) -> float:

@@ -1,4 +1,4 @@
-"""Where and with what figures were taken."""
+"""The machine, versions and commit with which figures were measured."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from simsd import __version__
 
 
 def machine(threads: int, device: str) -> dict[str, Any]:
-    """Machine, versions and commit; `device` as asked for ("auto": a GPU if there is one)."""
+    """Return machine, versions and commit; `device` is the setting ("auto": a GPU if there is one)."""
     import torch
     import transformers
 
@@ -32,7 +32,7 @@ def machine(threads: int, device: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Of the checkout this file is in, with a plus where files that git knows have changed since."""
+    """Return the commit of the checkout with this file, with a plus if tracked files have changed since."""
     here = Path(__file__).parent
     try:
         found = subprocess.run(

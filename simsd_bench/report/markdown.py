@@ -1,4 +1,4 @@
-"""Reports as Markdown: what was measured, where and how, then tables."""
+"""Reports as Markdown: what was measured, where and how, followed by tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def column(title: str, name: str, digits: int | None = None) -> Column:
-    """A plain column; `digits` behind the point, None for what is no fraction."""
+    """Return a plain column. `digits`: digits after the decimal point, None for values that are not fractions."""
     if digits is None:
         return (
             title,
@@ -26,7 +26,7 @@ def _is_number(value: object) -> bool:
 
 
 def interval(title: str, name: str, digits: int) -> Column:
-    """A value with NAME_low and NAME_high."""
+    """Return a column of values with NAME_low and NAME_high in brackets."""
 
     def cell(row: Row) -> str:
         if row.get(name) is None:
@@ -37,7 +37,7 @@ def interval(title: str, name: str, digits: int) -> Column:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Row]) -> list[str]:
-    """Lines of a table; columns without a value in any row are left out."""
+    """Return the lines of a table; columns without a value in any row are left out."""
     rows = list(rows)
     kept = [(title, cell) for title, cell in columns if any(cell(row) != "-" for row in rows)]
     lines = [f"| {' | '.join(title for title, _ in kept)} |", "|" + "---|" * len(kept)]
@@ -70,7 +70,7 @@ LEGEND = (
 
 
 def head(title: str, report: dict[str, Any]) -> list[str]:
-    """What every document states first."""
+    """Return the lines with which every document begins."""
     m = report["machine"]
     where = f"{m['gpu']}, {m['cores']} cores of {m['cpu']}" if m["gpu"] else f"{m['cores']} cores of {m['cpu']}, no GPU"
     lines = [
@@ -99,7 +99,7 @@ def decode(report: dict[str, Any]) -> str:
 
 
 def _by_source(rows: list[Row], sources: list[str]) -> list[str]:
-    """Ratio and accuracy of each source in a line for each block size and method."""
+    """Return a table with a line for each block size and method: tokens/s, ratio and accuracy of each source."""
     merged: dict[tuple[int, str], Row] = {}
     for row in rows:
         line = merged.setdefault((row["block_size"], row["method"]), {k: row[k] for k in ("block_size", "method")})

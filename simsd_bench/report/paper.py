@@ -23,7 +23,7 @@ OURS_BESIDE = {
 
 
 def document(decode: dict[str, Any], ablate: dict[str, Any], approx: dict[str, Any]) -> str:
-    """docs/results/paper.md; every figure of ours is in the three reports."""
+    """Return the text of docs/results/paper.md; every figure of ours is in the three reports."""
     m = decode["machine"]
     lines = [
         "# The paper's tables, and ours",

@@ -24,7 +24,10 @@ DPI = 90
 
 
 def draw(report: dict[str, Any], directory: Path) -> list[str]:
-    """Write NAME.png and NAME.svg for each plot of the report; the names. `ImportError` without matplotlib."""
+    """Write NAME.png and NAME.svg for each plot of the report, and return the names.
+
+    Raises `ImportError` without matplotlib.
+    """
     import matplotlib
 
     names = []
@@ -47,7 +50,7 @@ def _figure(panels: int, width: float = 4.6, height: float = 3.6) -> tuple["Figu
 
 
 def _sign(figure: "Figure", report: dict[str, Any]) -> None:
-    """What a picture without its document still has to say."""
+    """Write machine, commit and date below a picture, for when it is shown without its document."""
     m = report["machine"]
     parts = [m["gpu"] or m["cpu"], f"commit {m['commit']}", m["date"]]
     if report.get("synthetic"):
@@ -69,7 +72,7 @@ def _lines(axes: "Axes", series: Series) -> None:
 
 
 def _side_by_side(x_label: str, by_doubling: bool, panels: Mapping[str, Series]) -> "Figure":
-    """A panel of lines for each label of a y axis, over the same x."""
+    """Return a figure with a panel of lines for each label of a y axis, over the same x."""
     figure, all_axes = _figure(len(panels))
     for axes, (y_label, series) in zip(all_axes, panels.items(), strict=True):
         _lines(axes, series)
@@ -81,13 +84,13 @@ def _side_by_side(x_label: str, by_doubling: bool, panels: Mapping[str, Series])
 
 
 def _by_doubling(axes: "Axes") -> None:
-    """A logarithmic x axis with plain numbers."""
+    """Make the x axis logarithmic, with plain numbers."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
 
 
 def _series(rows: Sequence[Row], by: str, x: str, y: str, prefix: str = "") -> dict[str, tuple[list[float], list[Any]]]:
-    """Label -> (x values, y values), a line for each value of `by`."""
+    """Return label -> (x values, y values), with a line for each value of `by`."""
     return {
         f"{prefix}{value}": ([r[x] for r in rows if r[by] == value], [r.get(y) for r in rows if r[by] == value])
         for value in dict.fromkeys(r[by] for r in rows)
@@ -95,7 +98,7 @@ def _series(rows: Sequence[Row], by: str, x: str, y: str, prefix: str = "") -> d
 
 
 def decode(report: dict[str, Any]) -> "dict[str, Figure]":
-    """Ratios with their quartiles, a panel for each block size (batch 1, else the smallest batch)."""
+    """Plot ratios with their quartiles, a panel for each block size, at the smallest batch."""
     batch = min(row["batch"] for row in report["rows"])
     rows = [row for row in report["rows"] if row["batch"] == batch]
     sizes = list(dict.fromkeys(row["block_size"] for row in rows))
@@ -115,7 +118,7 @@ def decode(report: dict[str, Any]) -> "dict[str, Figure]":
 
 
 def ablate(report: dict[str, Any]) -> "dict[str, Figure]":
-    """gamma, draft steps and row budget: ratio and tokens a verify call."""
+    """Plot ratio and tokens a verify call against gamma, draft steps and row budget."""
     plots = {"gamma": ("gamma", "gamma, tokens"), "draft-steps": ("draft_steps", "draft forwards a round")}
     plots |= {"budget": ("row_budget", "row budget, rows")}
     figures = {}
@@ -133,7 +136,7 @@ def ablate(report: dict[str, Any]) -> "dict[str, Figure]":
 
 
 def approx(report: dict[str, Any]) -> "dict[str, Figure]":
-    """Agreement and distance by step."""
+    """Plot top-1 agreement and total variation by step."""
     rows = [
         row | {"step": row["part"] + 1, "line": f"{row['drafter']}, B = {row['block_size']}"}
         for row in report["rows"]
@@ -147,7 +150,7 @@ def approx(report: dict[str, Any]) -> "dict[str, Figure]":
 
 
 def serve(report: dict[str, Any]) -> "dict[str, Figure]":
-    """Throughput and latency against concurrency."""
+    """Plot throughput and latency against concurrency."""
     rows = [row for row in report["rows"] if row["interface"] == "HTTP"]
     series = _series(rows, "method", "concurrency", "tokens_per_s")
     if any(row.get("in_process_tokens_per_s") for row in rows):
@@ -159,7 +162,7 @@ def serve(report: dict[str, Any]) -> "dict[str, Figure]":
 
 
 def speed(report: dict[str, Any]) -> "dict[str, Figure]":
-    """Against concurrency and context as lines; over the floor as bars."""
+    """Plot speed against concurrency and context as lines, and decode time over its floor as bars."""
     sections, figures = report["sections"], {}
     if rows := sections.get("floor"):
         figures["speed-floor"] = _floor(rows)

@@ -1,4 +1,4 @@
-"""From a measurement to files: the numbers, a document, plots."""
+"""Writes the files of a measurement: numbers, a document and plots."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ PAPER_NEEDS = ("decode", "ablate", "approx")
 
 
 def finish(report: dict[str, Any], spec: PairSpec, command: str, prompts: str) -> dict[str, Any]:
-    """The report with all that every output states."""
+    """Return the report with the facts that every output shows."""
     return report | {
         "command": command,
         "machine": machine(spec.threads, spec.device),
@@ -28,7 +28,10 @@ def document(report: dict[str, Any]) -> str:
 
 
 def save(report: dict[str, Any], directory: Path) -> list[Path]:
-    """KIND.json, KIND.md and plots in `directory`, and paper.md once its three reports are there; what was written."""
+    """Write KIND.json, KIND.md and plots to `directory`, and return the paths.
+
+    The comparison with the paper's tables is written too once its three reports are there.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     kind = report["kind"]
     numbers, text = directory / f"{kind}.json", directory / f"{kind}.md"
@@ -50,7 +53,7 @@ def save(report: dict[str, Any], directory: Path) -> list[Path]:
 
 
 def rounded(value: Any) -> Any:
-    """The same with five significant digits: more are noise, and make every rerun a different file."""
+    """Return the value with five significant digits, since further ones are noise that changes with every run."""
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -91,7 +91,7 @@ def _met(row: Row) -> bool:
 
 
 def _of(row: Row, name: str) -> Row:
-    """A ratio of a row, as `ratio`."""
+    """Return one ratio of a row and its quartiles under the name `ratio`."""
     return {"ratio": row[name], "ratio_low": row[f"{name}_low"], "ratio_high": row[f"{name}_high"]}
 
 
@@ -101,7 +101,7 @@ OF_IN_PROCESS = {1: 0.85, 16: 0.9}
 
 
 def asked(sections: Sections) -> Iterator[Row]:
-    """What the design asks for, with what was measured of it."""
+    """Yield a row for each target that the design sets, with what was measured."""
     for row in sections.get("baseline", []):
         what = f"vanilla over a plain transformers loop, B = {row['block_size']}, {row['runner']}"
         yield {"asked": what, "at_least": 2.0} | row
@@ -190,7 +190,7 @@ def _engines(rows: list[Row], report: Report) -> list[str]:
 
 
 def marked(rows: list[Row]) -> list[Row]:
-    """The rows, the best fixed one of each block size with `best`."""
+    """Return the rows with `best`, which marks the best fixed setting of each block size."""
     best = {id(row) for row in _best(rows)}
     return [row | {"best": id(row) in best} for row in rows]
 
@@ -202,7 +202,7 @@ def _best(rows: list[Row]) -> list[Row]:
 
 
 def regrets(rows: list[Row]) -> list[str]:
-    """A line for each block size: what the best fixed setting is ahead by."""
+    """Return a line for each block size that says how far the best fixed setting is ahead."""
     return [
         f"* B = {row['block_size']}: the best fixed setting, {row['method']}, found on these very prompts, decodes at "
         f"{row['ratio']:.2f} ({row['ratio_low']:.2f}-{row['ratio_high']:.2f}) times the speed of adaptive drafting."

@@ -1,4 +1,4 @@
-"""Whether our figures go where the paper's go: a line for each thing that the paper finds."""
+"""Compares our figures with the paper's trends: a line for each finding of the paper (section 4)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,13 +8,13 @@ from simsd_bench.report.published import GRAPH, PUBLISHED_GAMMA, PUBLISHED_ROPE,
 
 FEW, MANY = PUBLISHED_GAMMA[0], PUBLISHED_GAMMA[-1]
 COLLAPSED = 0.5
-"""Accuracy has collapsed where less than this share of it is left."""
+"""Accuracy counts as collapsed if less than this share of it is left."""
 SYSTEMS = {"vanilla": "vanilla-static", "S2D2": "s2d2-span", "SimSD": "simsd-steps"}
-"""The paper's, vanilla with CUDA graphs, and which of our lines is of the kind."""
+"""The paper's systems (its vanilla is the one with CUDA graphs) -> our method of the same kind."""
 
 
 def trends(decode: dict[str, Any], ablate: dict[str, Any], approx: dict[str, Any]) -> Iterator[Row]:
-    """Rows of trend, paper, ours, same, and remark where ours differs; what was not measured is left out."""
+    """Yield a row for each trend that was measured: trend, paper, ours, same, and a remark where ours differs."""
     rows = {(row["block_size"], row["method"]): row for row in decode["rows"] if row["batch"] == 1}
     yield from _rope([row for row in ablate["sections"].get("rope", []) if row["block_size"] == 4 and "kl" in row])
     yield from _gamma([row for row in ablate["sections"].get("gamma", []) if row["block_size"] == 8])
@@ -82,7 +82,7 @@ def _one_pass(rows: list[Row]) -> Iterator[Row]:
 
 
 def _systems(block_size: int, ours: dict[str, Row], dynamic: Row | None) -> Iterator[Row]:
-    """Who is faster than whom, and whether SimSD keeps vanilla's accuracy."""
+    """Yield rows on the order of the systems by speed, and on whether SimSD keeps vanilla's accuracy."""
     published = dict(zip(("vanilla", "S2D2", "SimSD"), PUBLISHED_SPEED[block_size][GRAPH:], strict=True))
     speed = {name: mean for name, (_, _, mean, _) in published.items()}
     gain = ours["SimSD"]["ratio"]

@@ -1,4 +1,4 @@
-"""The page at `/`: three static files that talk to the HTTP API of the server they come from, and to nothing else."""
+"""The page at `/`: three static files that call only the HTTP API of the server that sends them."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ FILES = {
     "/page/page.css": ("page.css", "text/css"),
     "/page/page.js": ("page.js", "text/javascript"),
 }
-"""Path -> file and media type. They hold no secrets: a server that asks for keys serves them without."""
+"""Path -> file and media type. The files hold no secrets, so they need no key even if the server has keys."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -24,7 +24,7 @@ HEADERS = {
 
 
 def add_page(app: FastAPI) -> None:
-    """Add the page's routes; they are no part of the API's schema."""
+    """Add the page's routes, which are not part of the API's schema."""
     for path, (name, media_type) in FILES.items():
         content = (Path(__file__).parent / name).read_bytes()
         app.add_route(path, _file(content, media_type), include_in_schema=False)

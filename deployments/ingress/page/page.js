@@ -1,9 +1,9 @@
-// Asks the server for an answer with its events, and plays the rounds: as they come, slowly, or two methods side by side.
-// A "moment" is what came at one time: { at } in ms since the request was sent, and an event, text, an end or figures.
+// Requests an answer with its events, and plays the rounds: as they come, slowly, or for two methods side by side.
+// A "moment" is a part of the answer: { at } in ms since the request was sent, and an event, text, an end or figures.
 
-const SLOT_MS = 120; // slow: one action of a round
-const PAUSE_SLOTS = 3; // slow: between drafting and judging, and after a round
-const RACE_MS = 12000; // slow: what the slower side of a race takes
+const SLOT_MS = 120; // when played slowly: one action of a round
+const PAUSE_SLOTS = 3; // when played slowly: the pauses after drafting, after refusals and after a round
+const RACE_MS = 12000; // when played slowly: the time of the slower method in a race
 const KEY = "simsd-api-key";
 
 const find = (selector, root = document) => root.querySelector(selector);
@@ -62,7 +62,7 @@ async function* moments(body, signal) {
   }
 }
 
-// Reads on while its reader plays, so that playing slowly neither holds up the server nor bends the times.
+// Reads ahead of the player, so that slow playing neither delays the server nor changes the measured times.
 async function* readAhead(source) {
   const ready = [];
   let wake = () => {};
@@ -163,7 +163,7 @@ class Lane {
     this.count.tokens += token.index >= 0;
   }
 
-  /** What a round does to the cells, one action after the other; `null` is a pause. */
+  /** Return the actions of a round on the cells, in order; `null` is a pause. */
   actions({ round, drafted, reveals }) {
     const revealed = new Set(reveals.map((token) => token.index));
     const accepted = reveals.filter((token) => token.kind === "accepted");
@@ -257,7 +257,7 @@ async function playAsItComes(lane, body, signal) {
   say(`Done: ${lane.summary}.`);
 }
 
-// One after the other, so that neither slows the other; then both from one start, by the times that were measured.
+// Runs the methods one after the other, so that neither slows the other, and then plays both from a common start.
 async function race(lanes, bodies, signal) {
   const records = [];
   for (const [i, lane] of lanes.entries()) {
@@ -272,7 +272,7 @@ async function race(lanes, bodies, signal) {
   say(verdict(...lanes));
 }
 
-/** All moments of an answer, their times without queue and prefill: whoever runs second finds the prompt cached. */
+/** Return all moments of an answer. Times exclude queue and prefill, since the second method finds the prompt cached. */
 async function record(body, signal) {
   const all = [];
   for await (const moment of moments(body, signal)) all.push(moment);
