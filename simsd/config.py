@@ -1,4 +1,4 @@
-"""Frozen settings. Unknown keys raise and name the nearest known one."""
+"""Frozen settings of workers and loops. An unknown key raises a `ConfigError` that names the nearest known one."""
 
 import difflib
 from typing import Any, Literal
@@ -9,12 +9,12 @@ from simsd.errors import ConfigError
 from simsd.messages.worker import Role
 
 SHIPPED = "shipped"
-"""As a model's name: the tiny checkpoint that comes with the package."""
+"""The model name that stands for the tiny checkpoints that come with the package."""
 MAX_BLOCK_SIZE = 64
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, typed, strict about names."""
+    """The base of all settings, which are frozen, typed, and strict about names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +30,7 @@ class Settings(BaseModel):
 
 
 class WorkerSettings(Settings):
-    """How a model is run, whichever it is."""
+    """How a model is run. These settings hold for the draft and the target alike."""
 
     block_size: int | None = Field(None, ge=1, le=64, description="block size (none: the checkpoint's)")
     mask_token_id: int | None = Field(None, ge=0, description="mask token (none: the checkpoint's)")
@@ -59,14 +59,14 @@ class WorkerSettings(Settings):
 
 
 class WorkerConfig(WorkerSettings):
-    """One model replica."""
+    """The settings of one worker: which model it runs, in which role, and how."""
 
     role: Role
     model: str = Field(SHIPPED, description="a directory, a hub name, or 'shipped'")
 
 
 class LoopSettings(Settings):
-    """How requests are decoded together."""
+    """How requests share a pair of models."""
 
     max_running: int = Field(16, ge=1, description="requests that decode at the same time, for each pair")
     max_queued: int = Field(128, ge=0, description="requests that may wait, for each pair; more are refused (429)")
@@ -76,6 +76,6 @@ class LoopSettings(Settings):
 
 
 class LoopConfig(LoopSettings):
-    """One loop."""
+    """The settings of one loop."""
 
     draft_share: float = Field(1.0, gt=0, le=1, description="part of the draft's pages that belongs to this loop")

@@ -1,19 +1,19 @@
-"""Every error this package raises on purpose.
+"""Every error that this package raises on purpose.
 
 SimSDError
 ├── ConfigError          a setting is unknown, out of range, or contradicts another
 ├── CheckpointError      files of a model are missing, malformed or of an unknown architecture
 ├── PairMismatchError    draft and target cannot work together
 ├── RequestError         what a client sent cannot be served (HTTP 400)
-│   └── ContextLengthError   it would never fit the model's context or the page pool
-├── QueueFullError       it could be served later (HTTP 429, Retry-After)
-├── WorkerLostError      an engine died; its sequences can be rebuilt from their tokens
-└── InternalError        an invariant of ours broke
+│   └── ContextLengthError   the request can never fit the model's context or the page pool
+├── QueueFullError       the request can be served later (HTTP 429, Retry-After)
+├── WorkerLostError      a worker died; its sequences can be rebuilt from their tokens
+└── InternalError        an invariant of this package is broken, which is a bug
 """
 
 
 class SimSDError(Exception):
-    """Root of the tree."""
+    """The root of the tree."""
 
 
 class ConfigError(SimSDError):
@@ -29,7 +29,7 @@ class PairMismatchError(SimSDError):
 
 
 class RequestError(SimSDError):
-    """`param` names the field at fault, as the client spelled it."""
+    """A request cannot be served. `param` names the field at fault, as the client spelled it."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class ContextLengthError(RequestError):
 
 
 class QueueFullError(SimSDError):
-    """`retry_after_s` is a hint in seconds."""
+    """The queue is full. `retry_after_s` says after how many seconds the client may try again."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class QueueFullError(SimSDError):
 
 
 class WorkerLostError(SimSDError):
-    """`worker` is "draft" or "target"."""
+    """A worker died. `worker` is its role, "draft" or "target"."""
 
     def __init__(self, message: str, worker: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Draft, target and loop in one process: what `simsd generate`, the benchmarks and the tests run."""
+"""A draft, a target and a loop in one process, as `simsd generate`, the benchmarks and the tests run them."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LocalClient:
-    """A worker in this process, as the loop's draft or target."""
+    """Makes a worker in this process the loop's draft or target (`DraftClient`, `TargetClient`)."""
 
     queues = False
 
@@ -32,11 +32,11 @@ class LocalClient:
         return self.worker.propose(batch)
 
     def propose_ahead(self, batch: list[Work], taken: list[Work]) -> None:
-        return None  # both models run on this thread
+        return None  # Both models run on this thread, so drafting ahead would gain nothing.
 
     async def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         verdicts = self.worker.verify(batch, proposals)
-        await asyncio.sleep(0)  # let requests come and go between rounds
+        await asyncio.sleep(0)  # Requests can arrive and be cancelled between rounds.
         return verdicts
 
     async def verify_next(self, ahead: Any) -> Verdicts | None:
@@ -48,7 +48,7 @@ class LocalClient:
 
 @dataclass(slots=True)
 class Completion:
-    """A whole answer."""
+    """A whole answer to one request."""
 
     token_ids: list[int]
     text: str
@@ -57,7 +57,11 @@ class Completion:
 
 
 def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConfig, overlap: bool = False) -> Loop:
-    """Load both models and check that they fit each other. With `overlap` the draft runs in a process of its own."""
+    """Load both models, check that they fit each other, and put a loop over them.
+
+    With `overlap` the draft runs in a process of its own, beside the target. Raises what the workers and the loop
+    raise: `ConfigError`, `CheckpointError` and `PairMismatchError`.
+    """
     draft_client: DraftClient | None = None
     if draft:
         draft_client = DraftProcess(draft) if overlap else LocalClient(local_worker(draft))
@@ -67,7 +71,7 @@ def build_local(target: WorkerConfig, draft: WorkerConfig | None, loop: LoopConf
 
 
 def local_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
-    """A worker in this process; the ranks of a tensor-parallel one in processes below it."""
+    """Make a worker in this process. The other ranks of a tensor-parallel worker run in child processes."""
     if config.tensor_parallel == 1:
         return Worker(config)
     from simsd.worker.tensor_parallel import LocalRanks
@@ -76,7 +80,7 @@ def local_worker(config: WorkerConfig) -> "Worker | LeadingWorker":
 
 
 async def collect(loop: Loop, request: Request) -> Completion:
-    """Run one request to its end."""
+    """Run one request to its end and return the whole answer."""
     token_ids: list[int] = []
     text: list[str] = []
     async for output in loop.generate(request):
@@ -91,7 +95,10 @@ async def collect(loop: Loop, request: Request) -> Completion:
 def generate_all(
     loop: Loop, requests: list[Request], on_done: Callable[[int, Completion], None] | None = None
 ) -> list[Completion]:
-    """Run all requests, `max_running` of them at a time, in their order; `on_done(index, completion)` as each ends."""
+    """Run all requests, in their order and `max_running` of them at a time. The answers come back in the same order.
+
+    `on_done(index, completion)` is called as each request ends.
+    """
 
     async def one(index: int, gate: asyncio.Semaphore) -> Completion:
         async with gate:
@@ -108,7 +115,7 @@ def generate_all(
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if rounds.done():
-                rounds.result()  # a loop that died must not leave its requests waiting
+                rounds.result()  # It raises if the loop died, so that no request waits for ever.
             return answers.result()
         finally:
             answers.cancel()

@@ -1,1 +1,1 @@
-"""A block's state, and what follows from a verdict. No torch."""
+"""Which positions a denoising step reveals, and what follows from a verdict. Nothing here imports torch."""

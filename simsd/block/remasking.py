@@ -1,4 +1,4 @@
-"""Which positions a denoising step reveals (SDAR's reference `generate`, four strategies). Plain Python, no torch."""
+"""Which positions a denoising step reveals: the four remasking strategies of SDAR's reference `generate`."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,10 @@ from simsd.messages.request import DecodeParams
 
 
 def quota(step: int, steps: int, block_size: int) -> int:
-    """Positions that step `step` (0-based) of `steps` owes: B // S, one more in the first B % S; at least 1."""
+    """Return how many positions step `step` (from 0) of S = `steps` must reveal.
+
+    It is B // S for block size B, and one more in the first B % S steps; at least 1.
+    """
     return max(1, block_size // steps + (step < block_size % steps))
 
 
@@ -18,11 +21,12 @@ def choose(
     confidence: Sequence[float],
     entropy: Sequence[float],
 ) -> list[int]:
-    """Indices into `offsets` (the open positions, ascending) that this step reveals, surest first.
+    """Return indices into `offsets` (the open positions, ascending) of the positions that this step reveals.
 
-    static: the quota's most confident · dynamic: all above `threshold`, at least the quota · sequential: leftmost quota
-    · entropy: lowest entropies while their sum stays within `entropy_bound`, at least the quota. Only this one reads
-    `entropy`.
+    They come surest first. `static` reveals as many of the most confident positions as the quota says. `sequential`
+    reveals the leftmost ones. `dynamic` reveals all whose confidence is above `threshold`, and `entropy` those of the
+    lowest entropies (nats) whose sum is below `entropy_bound`; both reveal at least the quota. Only `entropy` reads
+    the entropies.
     """
     owed = min(quota(step, params.steps, block_size), len(offsets))
     if params.remasking == "sequential":

@@ -1,4 +1,4 @@
-"""What follows from a verdict: the loop's next round of a sequence, which the target can often tell by itself."""
+"""What follows from a verdict: a sequence's next round, which the target can often derive without the loop."""
 
 import dataclasses
 
@@ -9,18 +9,18 @@ from simsd.messages.worker import WorkerInfo
 
 
 def only_loop_knows(params: DecodeParams) -> bool:
-    """Whether the loop alone can tell what comes after a round, since it routes (S2D2) or adapts the drafting.
+    """Whether only the loop can tell what comes after a round, because it routes (S2D2) or adapts the drafting.
 
-    The loop also sees stop strings and clients that leave. A round that followed such an end is dropped.
+    Only the loop sees stop strings and cancelled requests, too. A round that was begun after such an end is dropped.
     """
     return params.routes or (params.adaptive and params.needs_draft)
 
 
 def tokens_to_draft(params: DecodeParams, block: BlockState) -> int:
-    """How many tokens the draft is asked for in `block`; 0: the target denoises by itself.
+    """Return how many tokens the draft is asked for in `block`; with 0 the target denoises by itself.
 
-    With `fallback: target` the target takes over once fewer than gamma positions are open, as in the paper (section 3).
-    A fresh block, which a prompt's tail may have opened, is drafted as far as it is open.
+    With `fallback: target` the target takes over once fewer than gamma positions are open (paper, section 3). A fresh
+    block is always drafted, even if the prompt's last tokens leave fewer than gamma of its positions open.
     """
     left = block.left
     if params.method == "simsd" and params.fallback == "target" and left < params.gamma and not block.fresh:
@@ -29,7 +29,7 @@ def tokens_to_draft(params: DecodeParams, block: BlockState) -> int:
 
 
 def next_work(work: Work, verdict: Verdict, info: WorkerInfo) -> Work | None:
-    """The target's work in the round after `verdict`; None where only the loop can tell, or nothing comes."""
+    """Return the target's work in the round after `verdict`; None if only the loop can tell, or the answer ended."""
     params, block = work.params, work.block
     if block is None or only_loop_knows(params) or work.forced or not verdict.revealed:
         return None

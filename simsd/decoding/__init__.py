@@ -1,1 +1,1 @@
-"""From logits to drafts and verdicts, the tensor work of a whole batch at once."""
+"""From logits to drafts and verdicts. The tensor work of a whole batch is done at once."""

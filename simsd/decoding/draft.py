@@ -1,9 +1,9 @@
-"""From a draft's distributions at the open positions to revealed tokens and their q.
+"""Drafting: from the distributions at the open positions to proposed tokens, and q, what they were sampled from.
 
-`simsd` picks positions from the distribution (highest probability first), or from the left with sequential remasking,
-and only then looks at sampled tokens. Choosing by the sampled token's confidence would bias the choice, and rejection
-sampling with it. `exact` wants to foresee the target's own step: it takes the target's noise and the request's
-remasking confidence.
+For `simsd` a draft picks positions by the highest probability of any token there, or from the left with sequential
+remasking, and only then looks at the sampled tokens. Picking by the confidence of the sampled token would bias the
+choice, and with it rejection sampling. For `exact` a draft tries to foresee the target's own step, so it uses the
+target's noise and remasking (docs/algorithm.md).
 """
 
 import math
@@ -28,14 +28,17 @@ from simsd.verification.schemes import Denoising, Want
 S2D2_MARGIN = 0.05
 
 Q = tuple[NDArray[np.int64], NDArray[np.float32]]
-"""A distribution: token ids and their probabilities, [k] each."""
+"""The distribution that a drafted token was sampled from: token ids and their probabilities, [k] each."""
 
 
 @dataclass(slots=True)
 class Drafting:
-    """A block being drafted, and what was proposed in it so far, in step order.
+    """A block that is being drafted, and what has been proposed in it so far, in step order.
 
-    assumed: tokens of a block that is thought to stand before it, whose rows come with every forward.
+    block: the block with the proposed tokens revealed. gamma: how many tokens to propose in all.
+    assumed: the tokens of the block before it if that is not committed yet; its rows come with every forward.
+    offsets, tokens, confidence, q: the proposed tokens, as in `DraftedBlock`.
+    slots, span: the logits rows of the current draft step.
     """
 
     work: Work
@@ -54,12 +57,12 @@ class Drafting:
         return self.work.params
 
     def owed(self, step: int) -> int:
-        """Tokens that draft step `step` (0-based) reveals: gamma spread over draft_steps, the first get the rest."""
+        """Return how many tokens draft step `step` (from 0) reveals: gamma // draft_steps, and the rest comes first."""
         steps = min(self.params.draft_steps, self.gamma)
         return self.gamma // steps + (step < self.gamma % steps) if step < steps else 0
 
     def lay(self, rows: Rows, wants: list[Want]) -> None:
-        """The rows of the next draft step."""
+        """Lay the rows of the next draft step."""
         if self.assumed:
             rows.assume(self.assumed, self.block.start - len(self.assumed))
         look, first = Denoising(self.params, self.block), len(wants)
@@ -79,7 +82,7 @@ class Drafting:
 
 
 def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: int, info: WorkerInfo) -> None:
-    """Reveal what draft step `step` owes in every block. logits [M, V], of the wanted rows in order."""
+    """Reveal the tokens of draft step `step` in every block. logits: [M, V], one row for each of `wants`."""
     if not wants:
         return
     proposing = [p.temperature > 0 and not p.foresees_target for p, _, _ in wants]
@@ -103,7 +106,10 @@ def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: 
 
 
 def draw(answer: Answer) -> dict[int, Q]:
-    """Sample a token of each row whose likeliest tokens are there from its q, into the scores. -> each row's q."""
+    """Sample a token from q for each row whose likeliest tokens were asked for, and return the q of each row.
+
+    The sampled tokens and their probabilities replace those in the answer's scores.
+    """
     if not answer.place:
         return {}
     rows, params = np.array(list(answer.place)), answer.params
@@ -112,7 +118,7 @@ def draw(answer: Answer) -> dict[int, Q]:
     tokens, probs = propose_tokens(answer.top, answer.ids, keys, cut)
     found = {}
     for row, place in answer.place.items():
-        width = params.wants[row][0].draft_top_k  # batch mates may have asked for more
+        width = params.wants[row][0].draft_top_k  # Other requests of the batch may have asked for more.
         row_ids, row_probs = answer.ids[place, :width].numpy(), probs[place, :width].numpy()
         answer.scores.token[row] = int(tokens[place])
         answer.scores.confidence[row] = float(row_probs[row_ids == answer.scores.token[row]][0])
@@ -123,8 +129,8 @@ def draw(answer: Answer) -> dict[int, Q]:
 def propose_tokens(top: Tensor, ids: Tensor, keys: Tensor, draft_top_k: Tensor) -> tuple[Tensor, Tensor]:
     """Sample from q, the filtered distribution cut to its `draft_top_k` [M] likeliest tokens and renormalised.
 
-    top, ids: [M, k] log-probabilities of the k likeliest tokens, best first, and their ids; keys [M].
-    -> tokens [M] int64, q's probabilities [M, k] float32.
+    top, ids: [M, k], the log-probabilities of the k likeliest tokens, best first, and their ids. keys: [M].
+    Returns the tokens, [M] int64, and the probabilities of q, [M, k] float32.
     """
     beyond = torch.arange(top.shape[1]) >= draft_top_k.unsqueeze(1)
     q = top.masked_fill(beyond, -math.inf).log_softmax(dim=-1)
@@ -133,7 +139,7 @@ def propose_tokens(top: Tensor, ids: Tensor, keys: Tensor, draft_top_k: Tensor) 
 
 
 def pick(draft: Drafting, slots: Slots, scores: Scores, step: int) -> list[int]:
-    """Indices into the open offsets to reveal in this draft step, surest first; sequential: from the left."""
+    """Return indices of the open offsets to reveal in this draft step, surest first, or from the left if sequential."""
     owed = draft.owed(step)
     if draft.params.remasking == "sequential":
         return list(range(min(owed, len(slots.offsets))))
@@ -142,10 +148,11 @@ def pick(draft: Drafting, slots: Slots, scores: Scores, step: int) -> list[int]:
 
 
 def own_draft(params: DecodeParams, slots: Slots, taken: set[int], answer: Answer) -> Proposal | None:
-    """What the target's own forward says of the positions that it has left open, as a draft for its next one.
+    """Return what the target's forward predicts at the positions that are left open, as a draft for its next forward.
 
-    slots: the rows of the state it ended in; taken: offsets revealed since. Surest first, or with sequential remasking
-    from the left; in s2d2 the first contiguous run. None if nothing is open.
+    slots: the logits rows of the state in which the forward ended. taken: offsets that were revealed since. The tokens
+    come surest first, or from the left with sequential remasking. s2d2 takes the first contiguous run of open
+    positions. The result is None if no position is open.
     """
     scores = answer.scores
     left = [(offset, row) for offset, row in zip(slots.offsets, slots.rows, strict=True) if offset not in taken]
@@ -168,7 +175,7 @@ def own_draft(params: DecodeParams, slots: Slots, taken: set[int], answer: Answe
 
 
 def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], taken: int, answer: Answer) -> None:
-    """Draw the tokens of `chosen` rows; for `exact` with the noise of the state that each is expected in."""
+    """Sample the tokens of the `chosen` rows. `exact` uses the noise of the state in which it expects each token."""
     places = [answer.place[row] for row in chosen]
     top, ids = answer.top[places], answer.ids[places]
     if params.foresees_target:
@@ -184,7 +191,10 @@ def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], ta
 
 
 def _agreement(params: DecodeParams, chosen: list[int], answer: Answer) -> list[float]:
-    """S2D2's guess of how likely each token will be accepted: 1 where the two best lie apart, or by the entropy."""
+    """Return S2D2's guess of the chance that each token is accepted, by the margin or by the entropy.
+
+    By the margin it is 1 if the two best probabilities differ by more than `S2D2_MARGIN`, else 0.
+    """
     places = [answer.place[row] for row in chosen]
     if params.routing_score == "entropy":
         return [math.exp(-answer.entropy[place] / math.log(answer.vocabulary)) for place in places]

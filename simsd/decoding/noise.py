@@ -1,8 +1,8 @@
 """Counter-based randomness.
 
-Every random number is a function of (request seed, position, tokens revealed in the block, purpose, token). There is no
-generator state, so an answer depends on nothing but its own request. Keys, one a row, are computed on the host; the
-noise of a row's tokens is made on the device.
+Every random number is a function of the request's seed, the position, the number of tokens revealed in the block, a
+purpose and the token. There is no generator state, so an answer depends only on its own request. One key for each row
+is computed on the host, and the noise of the row's tokens is computed from it on the device.
 """
 
 import functools
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SAMPLE, DRAFT, ACCEPT, RECOVER = range(4)
-"""Purposes: the target's token (`exact` drafts share it), a draft's, the accept test, the recovered token."""
+"""The purposes of a random number: the target's token (shared by drafts of `exact`), a drafted token, the accept test,
+and the recovered token."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _C1 = 0xBF58476D1CE4E5B9
@@ -22,16 +23,16 @@ _C2 = 0x94D049BB133111EB
 
 
 _HALF = torch.tensor(0.5, dtype=torch.float64)
-"""As a tensor, since a number would turn integers into float32."""
+"""A float64 tensor, because adding a Python number to integers would give float32."""
 
 
 def _signed(value: int) -> int:
-    """The same 64 bits as an int64, which is what torch computes with."""
+    """Return the same 64 bits as an int64, which torch computes with. `value` must be 2**63 or more."""
     return value - 2**64
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014); products wrap."""
+    """Apply the finaliser of splitmix64 (Steele, Lea, Flood 2014). Products wrap around."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(_C1)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(_C2)
     return x ^ (x >> np.uint64(31))
@@ -40,7 +41,7 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def noise_keys(
     seed: NDArray[np.int64], position: NDArray[np.int64], revealed: NDArray[np.int64], purpose: int
 ) -> NDArray[np.int64]:
-    """One key per row; all arguments [M] -> [M]."""
+    """Return one key for each row, [M], from arguments of [M] each."""
     golden = np.uint64(_GOLDEN)
     key = _mix(seed.astype(np.uint64) + golden)
     for part in (position, revealed, np.full_like(position, purpose)):
@@ -49,7 +50,7 @@ def noise_keys(
 
 
 class Counted(Protocol):
-    """Rows with what their noise is a function of, [M] each: sampling.RowParams."""
+    """The numbers that the noise of each row depends on, [M] each (`sampling.RowParams`)."""
 
     @property
     def seed(self) -> NDArray[np.int64]: ...
@@ -60,26 +61,26 @@ class Counted(Protocol):
 
 
 def keys_of(counted: Counted, purpose: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The keys of some rows [R], by their numbers -> [R]."""
+    """Return the keys [R] of the rows with the indices `rows` [R]."""
     if not len(rows):
         return rows
     return noise_keys(counted.seed[rows], counted.position[rows], counted.revealed[rows], purpose)
 
 
 def first_uniform(keys: NDArray[np.int64]) -> NDArray[np.float64]:
-    """One number a key [M] -> [M] in the open interval (0, 1): that of token 0, as `uniform` has it."""
+    """Return one number in the open interval (0, 1) for each key, [M]: the one that `uniform` gives for token 0."""
     bits = _mix(keys.view(np.uint64) + np.uint64(_GOLDEN)) >> np.uint64(11)
     numbers: NDArray[np.float64] = np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-53, 1 - 2.0**-53)
     return numbers
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift of int64."""
+    """Shift int64 right, and fill with zeros."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def uniform(keys: Tensor, counters: Tensor) -> Tensor:
-    """keys [M], counters int64 [M, T] or [T] -> float64 in the open interval (0, 1), [M, T]."""
+    """Return numbers in the open interval (0, 1), [M, T] float64, from keys [M] and counters [M, T] or [T], int64."""
     x = keys.unsqueeze(-1) + counters
     x = (x ^ _shift(x, 30)).mul_(_signed(_C1))
     x = (x ^ _shift(x, 27)).mul_(_signed(_C2))
@@ -88,7 +89,7 @@ def uniform(keys: Tensor, counters: Tensor) -> Tensor:
 
 
 def token_counters(tokens: Tensor) -> Tensor:
-    """What a token adds to its row's key; int64, any shape."""
+    """Return what each token adds to the key of its row; int64, of any shape."""
     return (tokens + 1) * _signed(_GOLDEN)
 
 
@@ -99,9 +100,10 @@ def _all_counters(vocabulary: int, device: torch.device) -> Tensor:
 
 
 def gumbel_argmax(log_weights: Tensor, keys: Tensor, tokens: Tensor | None = None) -> Tensor:
-    """Sample a column of each row in proportion to exp(log_weights) [M, T] -> int64 [M].
+    """Sample a column of each row in proportion to exp(log_weights), by the Gumbel-max trick.
 
-    `tokens` [M, T] are the token ids of the columns, if they are not 0..T-1: noise belongs to the token.
+    log_weights: [M, T]. keys: [M]. tokens: [M, T], the token ids of the columns if they are not 0..T-1, since noise
+    belongs to the token. Returns the columns, [M] int64.
     """
     vocabulary, device = log_weights.shape[-1], log_weights.device
     counters = _all_counters(vocabulary, device) if tokens is None else token_counters(tokens)

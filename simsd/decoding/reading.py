@@ -1,6 +1,4 @@
-"""Logits rows are read once for a whole batch: what the rules ask is sent to the device in one copy, and the answers
-are brought to the host in one.
-"""
+"""Reading the logits of a whole batch at once, with one copy to the device and one back."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,13 +27,14 @@ def rows_of(rows: list[int]) -> Rows:
 
 @dataclass(slots=True)
 class Question:
-    """What is asked of M logits rows, by their numbers.
+    """What the rules of a batch ask of its M logits rows, which are named by their indices.
 
-    owners: each sequence's work, and the rows that are its own. sampled: rows whose token is drawn. likeliest: rows
-    whose `width` likeliest tokens are asked for. tested: rows in which rejection sampling tests a token of `drafted`,
-    in their order. entropy, likeliest_entropy: whether that of all rows, or of the likeliest, is asked for. reported:
-    rows of requests that report log-probabilities, with so many `alternatives`; `known` has the token that each of the
-    M rows was given to test or to show, -1 where none.
+    owners: each sequence's work, and the rows that belong to it.
+    sampled: rows whose token is sampled. likeliest: rows whose `width` likeliest tokens are needed.
+    tested: rows in which rejection sampling tests the tokens of `drafted`, in the same order.
+    entropy, likeliest_entropy: whether the entropies of all rows, or of the rows `likeliest`, are needed.
+    reported: rows of requests that report log-probabilities, with `alternatives` for each.
+    known: [M], the token that each row tests or shows; -1 for rows that were given none.
     """
 
     owners: list[tuple[Work, range]]
@@ -53,8 +52,12 @@ class Question:
 
 @dataclass(slots=True)
 class Answer:
-    """On the host. top, ids: [likeliest rows, width] log-probabilities, best first, and their token ids; `entropy` in
-    nats and `place`, a row's place among them, are of the same rows. stands, instead: of each tested token.
+    """The answers to a `Question`, on the host.
+
+    top, ids: [likeliest rows, width], log-probabilities, best first, and their token ids. entropy: of the same rows, in
+    nats, if it was asked for. place: the index of each of these rows in them, by its logits row.
+    stands, instead: for each tested token, whether it stands, and the token that replaces it if not.
+    params, scores, logprobs: of all rows. vocabulary: its size V.
     """
 
     params: RowParams
@@ -71,9 +74,11 @@ class Answer:
 
 @dataclass(slots=True)
 class Logprobs:
-    """Log-probabilities, of the model's own distribution, of the tokens that a row may reveal, and of the likeliest.
+    """Log-probabilities of the model's own distribution, for the rows that are reported.
 
-    place: logits row -> its place in the others, [reported rows, ...] each.
+    place: the index of each logits row in the other fields, which are [reported rows, ...] each.
+    tokens, own: the tokens that the row may reveal, and their log-probabilities. top, ids: the log-probabilities of the
+    likeliest tokens, best first, and their ids.
     """
 
     place: dict[int, int]
@@ -89,7 +94,7 @@ class Logprobs:
 
 
 def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo) -> Answer:
-    """Read logits [M, V], which are changed; `wants` has an entry for each row."""
+    """Answer a question about logits [M, V], which are changed in place. `wants` has an entry for each row."""
     assert logits.ndim == 2 and len(logits) == len(wants)
     params, tested = RowParams(wants), question.tested
     arrays = params.filters(logits.shape[1]) | adjustments(question.owners, wants, info.eos_token_ids)
@@ -127,7 +132,7 @@ def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo
 
 
 def _indices(question: Question, keys: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """What the device needs of the question beside the rows' settings."""
+    """Return the arrays of the question that the device needs, beside the rows' settings."""
     arrays: dict[str, NDArray[Any]] = {}
     if len(keys):
         arrays |= {"sampled": question.sampled, "keys": keys}
@@ -151,7 +156,11 @@ def _indices(question: Question, keys: NDArray[np.int64]) -> dict[str, NDArray[A
 def _read_on_device(
     logits: Tensor, log_probs: Tensor, question: Question, sent: dict[str, Tensor], all_drawn: bool
 ) -> dict[str, Tensor]:
-    """all_drawn: no row is read for its best token, and of the best only the log-probability matters."""
+    """Compute the answers on the device.
+
+    all_drawn: whether every row is at a temperature above 0. No row is then read for its best token, and the highest
+    log-probability can be taken from the likeliest tokens.
+    """
     found: dict[str, Tensor] = {}
     if len(question.likeliest):
         rows = _select(log_probs, question.likeliest, sent["likeliest"])
@@ -183,7 +192,7 @@ def _read_on_device(
 def _reported(
     logits: Tensor, question: Question, found: dict[str, Tensor], sent: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Of the rows whose log-probabilities are reported, before temperature and filters."""
+    """Return the log-probabilities of the reported rows, before temperature and filters."""
     count, token = len(question.sampled), found["best"].clone()
     if count:
         token[sent["sampled"]] = found["picks"][:count]
@@ -198,7 +207,7 @@ def _reported(
 
 
 def _scores(back: dict[str, Tensor], sampled: Rows) -> Scores:
-    """Without `top`, no row is read for its best token: all of them test one that was drafted."""
+    """Return the scores of all rows. They are empty if every row only tests a drafted token."""
     if "top" not in back:
         return Scores([], [], [], [])
     top = back["top"].exp().tolist()
@@ -211,7 +220,7 @@ def _scores(back: dict[str, Tensor], sampled: Rows) -> Scores:
 
 
 def _select(values: Tensor, rows: Rows, sent: Tensor) -> Tensor:
-    """`rows` of values [M, ...]; `sent` are the same on its device. All of them in order need no copy."""
+    """Return `rows` of values [M, ...], without a copy if they are all rows in order. sent: `rows` on the device."""
     every = len(rows) == len(values) and bool((np.diff(rows) == 1).all())
     return values if every else values[sent]
 

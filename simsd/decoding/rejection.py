@@ -1,7 +1,7 @@
-"""Rejection sampling's test of a drafted token (paper, section 3): half of it on the device, half on the host.
+"""Rejection sampling's test of a drafted token (paper, section 3), partly on the device and partly on the host.
 
-A token x that was drawn from q stands with probability min(1, p(x) / q(x)); one that falls is replaced by a draw from
-norm(max(0, p - q)). What comes out is distributed as p, whatever q is.
+A token x that was sampled from q stands with probability min(1, p(x) / q(x)). A rejected token is replaced by a sample
+from max(0, p - q), normalised. The result is distributed as p, whatever q is.
 """
 
 import numpy as np
@@ -10,10 +10,11 @@ from torch import Tensor
 
 
 def residual(log_p: Tensor, tokens: Tensor, q_ids: Tensor, minus_q: Tensor) -> tuple[Tensor, Tensor]:
-    """log_p [M, V] filtered; tokens [M] drafted; q_ids [M, k], a token at most once in each row, and the negative of
-    their probabilities in q, minus_q [M, k] float32; all on one device.
+    """Return p of each drafted token, [M], and log max(0, p - q), [M, V], from which a replacement is sampled.
 
-    -> p of the drafted token [M], and log max(0, p - q) [M, V], from which a replacement is drawn.
+    log_p: [M, V], filtered log-probabilities. tokens: [M], the drafted tokens. q_ids: [M, k], the token ids of q; a
+    token occurs with a probability above 0 at most once in a row. minus_q: [M, k] float32, their probabilities,
+    negated. All tensors are on one device.
     """
     assert log_p.ndim == 2 and q_ids.shape == minus_q.shape
     p = log_p.exp()
@@ -29,11 +30,11 @@ def accepted(
     p_drafted: NDArray[np.float32],
     replacement: NDArray[np.float32],
 ) -> NDArray[np.bool_]:
-    """Whether each drafted token stands: [M], on the host.
+    """Return whether each drafted token stands, [M]. All arrays are on the host.
 
-    uniform: numbers of the purpose ACCEPT [M]; tokens, q_ids, minus_q as of `residual`, p_drafted what it returned.
-    replacement: the log-weight of each drawn replacement [M], which is -inf where p has nothing above q, so that the
-    two are equal.
+    uniform: [M], random numbers of the purpose ACCEPT. tokens, q_ids, minus_q: as in `residual`. p_drafted: [M], its
+    first result. replacement: [M], the log-weight of each sampled replacement; it is -inf if p nowhere exceeds q, that
+    is, if both are equal and the token must stand.
     """
     q_drafted = -np.where(q_ids == tokens[:, None], minus_q, np.float32(0)).sum(axis=1)
     stands: NDArray[np.bool_] = (uniform * q_drafted < p_drafted) | np.isneginf(replacement)

@@ -1,4 +1,4 @@
-"""What a request's settings make of the model's distribution: biases, temperature, min-p, top-k and top-p."""
+"""How a request's settings change the model's distribution: biases, temperature, min-p, top-k and top-p."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from simsd.verification.schemes import Want
 
 
 class RowParams:
-    """Sampling settings per logits row, on the host, [M] each. Rows at temperature 0 are not `warm`.
+    """The sampling settings of each logits row, [M] each, on the host. Rows above temperature 0 are `warm`.
 
-    seed, position, revealed: what a row's noise is a function of.
+    seed, position, revealed: what the row's noise is a function of (simsd/decoding/noise.py).
     """
 
     def __init__(self, wants: list[Want]) -> None:
@@ -39,7 +39,7 @@ class RowParams:
         return np.array([revealed for _, _, revealed in self.wants], np.int64)
 
     def filters(self, vocabulary: int) -> dict[str, NDArray[Any]]:
-        """What `filtered_log_probs` reads, as far as any row needs it."""
+        """Return the arrays that `filtered_log_probs` reads, without those that no row needs."""
         warm = self.warm
         found: dict[str, NDArray[Any]] = {}
         if not self.any_warm:
@@ -62,9 +62,10 @@ class RowParams:
 def adjustments(
     asked: Iterable[tuple[Work, range]], wants: list[Want], eos_token_ids: Sequence[int]
 ) -> dict[str, NDArray[Any]]:
-    """What requests add to the logits themselves, as (row, token id, by) for `adjust`: biases, no EOS too early.
+    """Return what requests add to the logits, as arrays of rows, token ids and values for `adjust`.
 
-    asked: each sequence's work and the logits rows that are its own.
+    These are the biases of `logit_bias`, and -inf for EOS before `min_tokens`. asked: each sequence's work, and the
+    logits rows that belong to it.
     """
     rows, ids, by = [], [], []
     for work, span in asked:
@@ -87,18 +88,19 @@ def adjustments(
 
 
 def adjust(logits: Tensor, mask_token_id: int, sent: dict[str, Tensor]) -> None:
-    """Make the mask token impossible, and add `adjustments`; logits [M, V], in place."""
+    """Make the mask token impossible and add the `adjustments`, in place. logits: [M, V]."""
     logits[:, mask_token_id].fill_(-math.inf)
     if "adjusted_rows" in sent:
         logits.index_put_((sent["adjusted_rows"], sent["adjusted_ids"]), sent["adjusted_by"], accumulate=True)
 
 
 def filtered_log_probs(logits: Tensor, filters: dict[str, Tensor]) -> Tensor:
-    """log p after temperature, then min-p, top-k, top-p; [M, V] float32 -> [M, V], -inf where filtered away.
+    """Return log p [M, V] after temperature, then min-p, top-k and top-p, with -inf for tokens that are filtered out.
 
-    filters: of `RowParams.filters`, on the logits' device. Rows at temperature 0 come out unscaled and unfiltered: they
-    are only asked for confidences. min-p keeps tokens of at least min_p times the likeliest one's probability. A token
-    tied with the k-th is kept; top-p keeps the smallest set of likeliest tokens whose mass reaches p.
+    logits: [M, V] float32. filters: those of `RowParams.filters`, on the same device. min-p keeps tokens with at least
+    min_p times the probability of the likeliest one. top-k also keeps tokens that are tied with the k-th. top-p keeps
+    the smallest set of likeliest tokens whose mass reaches p. Rows at temperature 0 are neither scaled nor filtered,
+    because only their confidences are read.
     """
     assert logits.ndim == 2
     if "temperature" in filters:
@@ -120,5 +122,5 @@ def filtered_log_probs(logits: Tensor, filters: dict[str, Tensor]) -> Tensor:
 
 
 def entropies(log_probs: Tensor) -> Tensor:
-    """Of each row of [M, V], in nats: [M]."""
+    """Return the entropy of each row of log_probs [M, V], in nats: [M]."""
     return torch.special.entr(log_probs.exp()).sum(dim=-1)

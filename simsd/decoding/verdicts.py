@@ -1,4 +1,4 @@
-"""From the logits of a verify forward to verdicts: what all rules ask is read at once, then each sequence decides."""
+"""From the logits of a verify forward to verdicts. The logits are read once for all, then each sequence decides."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,10 @@ from simsd.verification.schemes import Denoising, Forced, Limits, Verification, 
 
 @dataclass(slots=True)
 class Look:
-    """One sequence's part in a verify forward: how its open block is looked at, and which logits rows are its own.
+    """One sequence's part in a verify forward: how its open block is verified, and which logits rows belong to it.
 
-    tested: the logits row that tests each drafted token, or shows each forced one (`Verification.lay`).
+    span: the sequence's logits rows. tested: the logits row that tests each drafted token, or predicts each forced one
+    (`Verification.lay`).
     """
 
     work: Work
@@ -37,7 +38,7 @@ class Look:
 
     @property
     def draws_own(self) -> bool:
-        """Whether the next draft is read from this forward, beyond its best tokens."""
+        """Whether the next draft needs more of this forward than the best token of each row."""
         params = self.work.params
         return params.drafts_itself and (self.warm or params.routes)
 
@@ -45,10 +46,11 @@ class Look:
 def look_at(
     asked: list[tuple[Work, Rows]], proposals: dict[str, Proposal], limits: Limits, wants: list[Want]
 ) -> list[Look]:
-    """How each sequence's open block is looked at; its rows are added, and `wants` gets an entry for each logits row.
+    """Choose how each sequence's open block is verified. Its rows are added, and `wants` gets an entry for each logits
+    row.
 
-    asked: works whose open block comes with the forward, and their rows so far. A sequence that waits for its draft to
-    catch up is not looked at, so that its answer does not depend on timing.
+    asked: the works whose open block comes with the forward, and their rows so far. A sequence that expects a proposal
+    and has none, because its draft is catching up, is left out; so its answer does not depend on timing.
     """
     looks = []
     for work, rows in asked:
@@ -72,14 +74,14 @@ def look_at(
 
 @dataclass(slots=True)
 class Judged:
-    """What became of one sequence's look; `proposal` is what the target drafts for itself."""
+    """The result for one sequence: what was decided about its block, and what the target drafts for itself."""
 
     block: BlockVerdict
     proposal: Proposal | None
 
 
 def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo) -> dict[str, Judged]:
-    """logits [M, V] of the wanted rows in order, which are changed -> what each sequence reveals, by its id."""
+    """Decide what each sequence reveals, by its id. logits: [M, V], one row for each of `wants`; changed in place."""
     if not wants:
         return {}
     answer = read(logits, wants, _question(looks, len(wants)), info)
@@ -93,7 +95,7 @@ def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo
 
 
 def _question(looks: list[Look], rows: int) -> Question:
-    """What the rules ask of the batch's logits rows."""
+    """Return what the rules ask of the batch's logits rows."""
     rejecting = [look for look in looks if look.rejects]
     drawing = [look for look in looks if look.draws_own]
     settings = [look.work.params for look in drawing]
@@ -120,7 +122,11 @@ def _question(looks: list[Look], rows: int) -> Question:
 
 
 def _tests(look: Look, answer: Answer, first: int, last: int) -> TokenTests:
-    """Of its drafted tokens: `first` to `last` of those that were rejected or not; else only the best token stands."""
+    """Return the tests of a sequence's drafted tokens.
+
+    With rejection sampling they are `first` to `last` of the answer's tests. Otherwise a token stands if it is the best
+    one of its row.
+    """
     if look.rejects:
         return TokenTests(answer.stands[first:last], answer.instead[first:last])
     if look.drafted is None:
@@ -130,7 +136,7 @@ def _tests(look: Look, answer: Answer, first: int, last: int) -> TokenTests:
 
 
 def _verdict(look: Look, decision: Decision, answer: Answer) -> BlockVerdict:
-    """The decision, with what the request reports."""
+    """Return the decision, with what the request reports."""
     work = look.work
     block = BlockVerdict(decision.reveals, decision.kinds, steps=decision.steps, drafted=decision.drafted)
     if look.drafted is None and work.params.method == "simsd" and not work.forced:
@@ -148,6 +154,6 @@ def _verdict(look: Look, decision: Decision, answer: Answer) -> BlockVerdict:
 def _own_draft(look: Look, decision: Decision, answer: Answer) -> Proposal | None:
     if decision.context is None or not look.work.params.drafts_itself:
         return None
-    # What S2D2's draft step reveals is part of the span that it may verify instead.
+    # In S2D2 the reveals of a draft step are part of the span, which may be verified in their place.
     taken = {offset for offset, _ in decision.reveals} if not look.work.params.routes else set()
     return own_draft(look.work.params, decision.context, taken, answer)

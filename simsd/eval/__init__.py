@@ -1,1 +1,1 @@
-"""Held-out questions of four families, their checkers, and scores."""
+"""Evaluation: held-out questions of four families, questions of public data sets, their checkers, and scores."""

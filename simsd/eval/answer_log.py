@@ -1,4 +1,4 @@
-"""Answers on disk, a JSON line each, so that a run that was stopped goes on where it was."""
+"""Answers in a file, with a JSON line for each, so that a run that was stopped can be continued."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,11 @@ from simsd.errors import RequestError
 
 
 class AnswerLog:
-    """The first line has the run's settings, the others a question's `key`, `text` and `stats`.
+    """A file of answers. Its first line has the run's settings, and each other line has an answer.
 
-    `done` has the lines by their key. A last line without its end, from a run that was killed, is written anew.
-    `RequestError` if the file is of other settings, naming the first that differs.
+    done: the answers that the file has, as objects with `key`, `text` and `stats`, by the question's key. An incomplete
+    last line, left by a run that was killed, is removed. `RequestError` if the file was written with other settings; it
+    names one that differs.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
@@ -32,7 +33,7 @@ class AnswerLog:
             path.write_text(json.dumps({"settings": settings}) + "\n", encoding="utf-8")
 
     def add(self, key: str, text: str, stats: dict[str, Any]) -> None:
-        """Keep an answer, at once."""
+        """Write an answer to the file at once."""
         record = {"key": key, "text": text, "stats": stats}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")

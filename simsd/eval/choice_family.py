@@ -1,4 +1,7 @@
-"""Four options are given; the answer is the option's text. Held out by option set, sums by operand pair."""
+"""Multiple-choice questions with four options, whose answer is the text of an option.
+
+Sets of options are held out; for sums, pairs of operands are.
+"""
 
 import re
 from random import Random
@@ -22,7 +25,7 @@ ASKABLE = tuple(kind for kind in KINDS if kind.which)
 
 
 def _in_split(rng: Random, split: Split, question: str, right: str, wrong: list[str]) -> tuple[str, ...] | None:
-    """The options in random order if this option set belongs to the split."""
+    """Return the options in random order, or None if this set of options does not belong to the split."""
     options = [right, *wrong]
     if held_out("choice", question, *sorted(options)) != (split == "heldout"):
         return None
@@ -69,9 +72,9 @@ def draw(rng: Random, split: Split) -> Question:
 
 
 def verdict(question: Question, text: str) -> bool:
-    """After `answer is` (or anywhere, where the words are missing) the right option stands and no other one does."""
+    """Whether the right option and no other one is named after `answer is`, or anywhere if these words are missing."""
     said = re.split(r"answer is", text, flags=re.IGNORECASE)[-1]
-    # An option may contain another one ("Mexico City"), so longer ones are taken out first.
+    # An option may contain another one, so longer ones are searched for and removed first.
     named = []
     for option in sorted(question.options, key=len, reverse=True):
         if has_words(said, option):

@@ -1,4 +1,4 @@
-"""Small Python functions, judged by running them. Held out by (function, constants)."""
+"""Small Python functions, which are checked by running them. Pairs of a function and its constants are held out."""
 
 import re
 from ast import literal_eval
@@ -15,7 +15,11 @@ DEFAULT_NAME = NAMES[0]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function with one or two constants. `argument` is x (a number), xs (a list of numbers) or s (a string)."""
+    """A function with one or two constants, {k} and {j}.
+
+    argument: its parameter, which is x (a number), xs (a list of numbers) or s (a string). descriptions, body:
+    templates of what it does and of its code.
+    """
 
     name: str
     argument: str
@@ -103,14 +107,14 @@ def draw(rng: Random, split: Split) -> Question:
 
 
 def expected(question: Question) -> list[str]:
-    """The reference's results, as Python literals. The reference is ours, so it runs right here."""
+    """Return the results of the reference answer, as Python literals. It is trusted, so it runs in this process."""
     scope: dict[str, Any] = {}
     exec(question.answer, scope)
     return [repr(scope[question.function](literal_eval(argument))) for argument in question.inputs]
 
 
 def verdict(question: Question, text: str) -> bool:
-    """Run the function in the sandbox on every input; results must equal the reference's, type included."""
+    """Whether the function, run in the sandbox, gives the reference's results on all inputs, including their types."""
     fenced = re.search(r"```(?:python)?\n(.*?)```", text, flags=re.DOTALL)
     got = run_function(fenced.group(1) if fenced else text, question.function, question.inputs)
     return got == expected(question)

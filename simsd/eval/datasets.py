@@ -1,7 +1,8 @@
-"""Questions of public data sets (GSM8K, MBPP, TriviaQA, MMLU), from files as the hub has them, or from the hub.
+"""Questions of public data sets (GSM8K, MBPP, TriviaQA, MMLU), from files in the hub's formats or from the hub.
 
-Few-shot examples are turns of the chat before the question, the paper's number of them (paper, section 4). They come
-from the set's own split for them; where only one file is given, from its first questions, which are then not asked.
+Few-shot examples are turns of the chat before the question; by default there are as many as in the paper (section 4).
+They come from the set's own split for examples. If only one file is given, its first questions are the examples, and
+are not asked.
 """
 
 import json
@@ -23,7 +24,11 @@ LETTERS = "ABCD"
 
 @dataclass(frozen=True)
 class Example:
-    """One row as a question: `group` shares few-shot examples, `answer` is what an example shows."""
+    """A row of a data set as a question.
+
+    group: questions of one group share few-shot examples. answer: the answer that a few-shot example shows. check:
+    whether a text is a right answer.
+    """
 
     group: str
     prompt: str
@@ -33,7 +38,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Item:
-    """A question to ask; `key` names it in its set and stays the same from run to run."""
+    """A question to ask. `key` names it and stays the same from run to run; `check` tells whether a text is right."""
 
     source: str
     key: str
@@ -43,7 +48,12 @@ class Item:
 
 @dataclass(frozen=True)
 class DataSet:
-    """`mark` is a column that only this set has. `test` and `shots_file` are files of the hub's data set `repo`."""
+    """A data set.
+
+    shots: the number of few-shot examples. max_tokens: the longest answer. mark: a column by which its rows are
+    recognised. read: makes an `Example` of a row. repo, test, shots_file: the hub's data set, and its files with the
+    questions and the examples.
+    """
 
     name: str
     shots: int
@@ -57,12 +67,12 @@ class DataSet:
 
 def _gsm8k(row: Row) -> Example:
     answer = str(row["answer"])
-    shown = re.sub(r"<<.*?>>", "", answer)  # the set's calculator notes
+    shown = re.sub(r"<<.*?>>", "", answer)  # The set has calculator annotations.
     return Example("", str(row["question"]), shown, partial(same_number, reference=answer))
 
 
 def _mbpp(row: Row) -> Example:
-    task = row["text"] if "text" in row else row["prompt"]  # the sanitized version calls it prompt
+    task = row["text"] if "text" in row else row["prompt"]  # The sanitized version has "prompt".
     tests = [str(test) for test in row["test_list"]]
     setup = str(row.get("test_setup_code") or "\n".join(row.get("test_imports") or ()))
     prompt = (
@@ -110,11 +120,14 @@ DATA_SETS = {
         ),
     )
 }  # fmt: skip
-"""The paper's four, with its few-shot counts."""
+"""The four data sets of the paper, with its numbers of few-shot examples (section 4)."""
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a .parquet, .jsonl or .json (a list) file; `RequestError` names the line that is none."""
+    """Read the rows of a .parquet, .jsonl or .json file; a .json file holds a list of objects.
+
+    `RequestError` names a line that is not a row, and `ConfigError` says if pyarrow is missing.
+    """
     if path.suffix == ".parquet":
         try:
             import pyarrow.parquet
@@ -147,7 +160,7 @@ def _lines(path: Path, text: str) -> Iterator[Row]:
 
 
 def recognise(row: Row) -> DataSet | None:
-    """The set that a row is of, by its columns; None for none of ours."""
+    """Return the data set to which a row belongs, by its columns; None if it is unknown."""
     marked = [found for found in DATA_SETS.values() if found.mark in row and found.name != "gsm8k"]
     if marked:
         return marked[0]
@@ -155,12 +168,12 @@ def recognise(row: Row) -> DataSet | None:
 
 
 def fetch(repo: str, file: str) -> Path:
-    """A file of a data set on the hub (fetched once, then cached); `ConfigError` says what to give instead."""
+    """Fetch a file of a data set from the hub, once; then it is cached. `ConfigError` says what to do if that fails."""
     from huggingface_hub import hf_hub_download
 
     try:
         return Path(hf_hub_download(repo, file, repo_type="dataset"))
-    except Exception as error:  # whatever the hub's client raises, the user needs to know what was tried
+    except Exception as error:  # The hub's client may raise anything, and the user must know what was tried.
         summary = (str(error).strip().splitlines() or [type(error).__name__])[0]
         message = f"{file} of the hub's data set {repo} cannot be fetched: {summary}; name a file: --data NAME=FILE"
         raise ConfigError(message) from error
@@ -169,9 +182,10 @@ def fetch(repo: str, file: str) -> Path:
 def items(
     found: DataSet, rows: list[Row], n: int, shots: int | None = None, shot_rows: list[Row] | None = None
 ) -> list[Item]:
-    """The first `n` questions behind `shots` examples (None: the paper's number), from `shot_rows` or `rows` itself.
+    """Return the first `n` questions, each after `shots` examples (None: the paper's number).
 
-    `RequestError` names a row that lacks something, or says that there are too few examples.
+    The examples come from `shot_rows`, or from `rows` themselves if that is None. `RequestError` names a row that lacks
+    something, or says that there are too few examples.
     """
     shots = found.shots if shots is None else shots
     examples = list(_examples(found, rows))
@@ -197,7 +211,7 @@ def items(
 
 
 def family_item(question: Question, index: int) -> Item:
-    """A question of one of the four families; `index` keeps keys apart."""
+    """Return a question of one of the four families as an item. `index` makes its key unique."""
     messages = [{"role": "user", "content": question.prompt}]
     check = partial(FAMILIES[question.family].check, question)
     return Item(question.family, f"{question.family}/{index}", messages, check)

@@ -1,4 +1,4 @@
-"""The facts that trivia and choice questions ask for."""
+"""The facts that trivia and multiple-choice questions ask for."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,9 +6,11 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Kind:
-    """Facts of one form. `phrasings[0]` is the plain one and always in training.
+    """Facts of one form.
 
-    Placeholders: {s} subject, {o} object; {a}, {b} are the subject's halves where it is written with a bar.
+    phrasings: questions; the first one is the plain one and always in training. statement: the answer. which: the
+    multiple-choice question, empty if there is none. table: the facts, as "subject:object". In the templates {s} is the
+    subject and {o} the object; {a} and {b} are the halves of a subject that is written with a bar.
     """
 
     name: str
@@ -19,12 +21,12 @@ class Kind:
 
     @cached_property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """(subject, object), in the table's order."""
+        """The facts as (subject, object), in the order of the table."""
         rows = (row.split(":") for row in self.table.replace("\n", ",").split(",") if row.strip())
         return tuple((subject.strip(), value.strip()) for subject, value in rows)
 
     def fill(self, template: str, subject: str, value: str = "") -> str:
-        """A template with its placeholders filled in; the first letter is made a capital."""
+        """Fill in the placeholders of a template, and capitalise its first letter."""
         a, _, b = subject.partition("|")
         text = template.format(s=f"{a} {b}".strip(), a=a, b=b, o=value)
         return text[0].upper() + text[1:]

@@ -1,7 +1,4 @@
-"""The four families of questions that the shipped pair is trained on and judged by.
-
-Everything here is text; nothing imports torch.
-"""
+"""The four families of questions on which the shipped pair is trained and evaluated. Nothing here imports torch."""
 
 from simsd.eval.choice_family import CHOICE
 from simsd.eval.code_family import CODE
@@ -15,7 +12,7 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (MATH, CODE, TR
 
 
 def leaked_prompts(train: list[str], n: int = 2000, seed: int = 0) -> list[str]:
-    """Held-out prompts (n a family) that occur among the training prompts `train`; there must be none."""
+    """Return the held-out prompts, of n in each family, that occur in the training prompts. There must be none."""
     seen = set(train)
     held = (q.prompt for family in FAMILIES.values() for q in family.questions("heldout", n, seed))
     return sorted(prompt for prompt in held if prompt in seen)

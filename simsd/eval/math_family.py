@@ -1,4 +1,7 @@
-"""Arithmetic word problems: worked steps, one a line, then `#### n`. Held out by operand pair, from every step."""
+"""Arithmetic word problems. An answer has worked steps, one on each line, and then `#### n`.
+
+Pairs of operands are held out, in every step.
+"""
 
 import re
 from random import Random
@@ -41,7 +44,7 @@ TWO_STEPS = {
 def operand_pair_held_out(op: str, a: int, b: int) -> bool:
     """Whether a step belongs to the held-out split. Sums and products are held out in both orders.
 
-    The times table up to 10, and tens, are never held out: no other step tells what 7*8 is.
+    The times table up to 10 and products with tens are never held out, because other products are computed from them.
     """
     if op == "-":
         return held_out("math", op, a, b)
@@ -52,12 +55,12 @@ def operand_pair_held_out(op: str, a: int, b: int) -> bool:
 
 
 def _splits_tens(a: int, b: int) -> tuple[int, int] | None:
-    """The two partial products of a * b, or None where the product is read off the times table."""
+    """Return the two partial products of a * b, by b's tens and ones; None if the product needs no such step."""
     return (a * (b // 10 * 10), a * (b % 10)) if b > 10 and b % 10 else None
 
 
 def step(op: str, a: int, b: int) -> tuple[str, int]:
-    """One worked step and its result: `23+45=68`, `4*17=40+28=68`."""
+    """Return a worked step, such as `23+45=68` or `4*17=40+28=68`, and its result."""
     result = a + b if op == "+" else a - b if op == "-" else a * b
     parts = _splits_tens(a, b) if op == "*" else None
     middle = f"{parts[0]}+{parts[1]}=" if parts else ""
@@ -65,7 +68,10 @@ def step(op: str, a: int, b: int) -> tuple[str, int]:
 
 
 def step_in_split(op: str, a: int, b: int, split: Split) -> bool:
-    """Held-out steps have a held-out pair; training steps have none, the partial sum of a product included."""
+    """Whether a step belongs to a split.
+
+    A held-out step has a held-out pair. A training step has none, not even in the sum of a product's parts.
+    """
     held = operand_pair_held_out(op, a, b)
     if split == "heldout":
         return held
@@ -74,7 +80,10 @@ def step_in_split(op: str, a: int, b: int, split: Split) -> bool:
 
 
 def draw_operands(rng: Random, op: str, first: int | None = None) -> tuple[int, int]:
-    """Two operands below 100, results not negative; partial products below 100. `first` fixes the left one."""
+    """Draw two operands below 100 whose difference is not negative and whose partial products are below 100.
+
+    first: the left operand, if it is given; products draw their own.
+    """
     if op == "*":
         a = rng.randint(2, 9)
         return a, rng.randint(2, min(49, (LIMIT - 1) // a // 10 * 10 + 9))
@@ -85,7 +94,7 @@ def draw_operands(rng: Random, op: str, first: int | None = None) -> tuple[int, 
 
 
 def draw_step(rng: Random, op: str, split: Split, first: int | None = None) -> tuple[int, int]:
-    """Operands of a step of the split. With `first` fixed there may be none; then a LookupError."""
+    """Draw the operands of a step of the split. `LookupError` if none is found, as may happen with a fixed `first`."""
     for _ in range(400):
         a, b = draw_operands(rng, op, first)
         if step_in_split(op, a, b, split):
@@ -122,7 +131,7 @@ def draw(rng: Random, split: Split) -> Question:
 
 
 def verdict(question: Question, text: str) -> bool:
-    """The number after the last `####` counts, nothing else."""
+    """Whether the number after the last `####` is right. Nothing else counts."""
     found = re.findall(r"####\s*(-?\d+)(?!\d)", text)
     return bool(found) and int(found[-1]) == int(question.answer.rsplit("#### ", 1)[1])
 

@@ -1,4 +1,4 @@
-"""What a question is, what a family of questions is, and the rule that keeps the splits apart."""
+"""Questions, families of questions, and the rule that separates training from held-out questions."""
 
 import zlib
 from collections.abc import Callable
@@ -12,9 +12,9 @@ HELD_OUT_ONE_IN = 8
 
 
 def held_out(*key: object) -> bool:
-    """Whether the thing that `key` names (an operand pair, an option set, ...) belongs to the held-out split.
+    """Whether what `key` names, such as a pair of operands or a set of options, belongs to the held-out split.
 
-    A stable hash of the key decides, so the splits need no list and never move.
+    A stable hash of the key decides, so the splits need no list and never change.
     """
     text = "|".join(str(part) for part in key)
     return zlib.crc32(text.encode()) % HELD_OUT_ONE_IN == 0
@@ -22,13 +22,13 @@ def held_out(*key: object) -> bool:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with the answer a model is taught to give, and what its checker needs.
+    """One question, the answer that a model is taught to give, and what its checker needs.
 
-    options   choice: the option texts, the right one included
-    accepted  trivia, choice: the words that must be there
-    rejected  trivia: answers to other questions of the kind, which must not be there
-    function  code: the name the function must have
-    inputs    code: Python literals, one argument each
+    options: for choice, the texts of the options, including the right one.
+    accepted: for trivia and choice, the words that the answer must have.
+    rejected: for trivia, answers to other questions of the kind, which the answer must not have.
+    function: for code, the name that the function must have.
+    inputs: for code, the arguments of each call, as Python literals.
     """
 
     family: str
@@ -43,14 +43,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Family:
-    """A seeded generator and a checker. `draw` must return a question of the split it is asked for."""
+    """A generator of questions and their checker.
+
+    draw: returns a question of the split that it is asked for. verdict: tells whether a text is a right answer.
+    """
 
     name: str
     draw: Callable[[Random, Split], Question]
     verdict: Callable[[Question, str], bool]
 
     def questions(self, split: Split, n: int, seed: int = 0) -> list[Question]:
-        """Up to `n` questions with different prompts (fewer where the split has fewer), the same for a seed."""
+        """Return `n` questions with different prompts, or fewer if the split has fewer. A seed gives the same ones."""
         rng = Random(f"{self.name}/{split}/{seed}")
         found: dict[str, Question] = {}
         misses = 0
@@ -61,7 +64,7 @@ class Family:
         return list(found.values())
 
     def check(self, question: Question, text: str) -> bool:
-        """Whether `text`, an answer without special tokens, is right."""
+        """Whether `text`, an answer without special tokens, is right. `ValueError` for another family's question."""
         if question.family != self.name:
             raise ValueError(f"a {question.family} question cannot be checked by the {self.name} family")
         return self.verdict(question, text.strip())

@@ -1,10 +1,10 @@
-"""Runs generated code in a subprocess of its own, with limits on time, memory, output and files.
+"""A sandbox that runs generated code in a subprocess, with limits on time, memory, output and files.
 
 The child is an isolated interpreter (`-I`) with an empty environment and a temporary working directory. What the code
-prints goes nowhere. `run_function` gives it a short list of builtins, so that it can neither import nor open anything;
-`run_program` is for answers of real models, which import: a list of pure modules, and an audit hook ends the child at
-the first file, process, socket or signal. That stops what a model writes by mistake; against code that means harm, run
-the whole evaluation in a container.
+prints is discarded. `run_function` gives the code a short list of builtins, so that it can neither import nor open
+anything. `run_program` is for answers of real models, which import modules: it allows a list of pure ones, and an audit
+hook ends the child at the first use of a file, process, socket or signal. That stops what a model writes by mistake. It
+is no protection against malicious code; for that, run the whole evaluation in a container.
 """
 
 import json
@@ -16,7 +16,8 @@ from typing import Any
 CPU_LIMIT_S = 1
 PROGRAM_CPU_LIMIT_S = 10
 WALL_LIMIT_S = 30.0
-"""Generous, since a busy machine may not run the child for seconds; what loops is stopped by the limit on CPU time."""
+"""The limit is generous, because a busy machine may not run the child for seconds. The limit on CPU time stops endless
+loops."""
 MEMORY_LIMIT_BYTES = 256 * 2**20
 RESULT_LIMIT_CHARS = 100_000
 
@@ -24,8 +25,8 @@ MODULES = (
     "_strptime array bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq "
     "itertools math numbers operator random re statistics string textwrap typing unicodedata"
 ).split()
-"""What a program may import: pure computing, nothing that reaches outside the process; `sys` has only its numbers.
-datetime needs the first."""
+"""The modules that a program may import, which only compute and do not reach outside the process. It may also import
+`sys`, but gets only its numbers. The first module is one that datetime needs."""
 
 LIMITS = """
 import ast, builtins, json, os, resource, sys
@@ -87,21 +88,21 @@ except BaseException:
 
 
 def run_function(source: str, function: str, inputs: tuple[str, ...]) -> list[str] | None:
-    """Define `source`, call `function` on each input (a Python literal); the results as literals.
+    """Execute `source`, call `function` on each input, a Python literal, and return the results as literals.
 
-    None if it does not compile, has no such function, raises, exits, takes too long or too much memory.
+    The result is None if the code does not compile, has no such function, raises, exits, or exceeds a limit.
     """
     job = {"source": source, "function": function, "inputs": inputs, "result_limit_chars": RESULT_LIMIT_CHARS}
     return _run(FUNCTION_CHILD, job, CPU_LIMIT_S)
 
 
 def run_program(source: str) -> bool:
-    """Whether a whole program, assertions and all, runs to its end within the limits."""
+    """Whether a whole program, including its assertions, runs to its end within the limits."""
     return _run(PROGRAM_CHILD, {"source": source, "modules": MODULES}, PROGRAM_CPU_LIMIT_S) == ["passed"]
 
 
 def _run(child: str, job: dict[str, Any], cpu_limit_s: int) -> list[str] | None:
-    """What `child` leaves in `results`; None if it ended before."""
+    """Return what the script `child` leaves in `results`; None if it ended before."""
     job |= {"cpu_limit_s": cpu_limit_s, "memory_limit_bytes": MEMORY_LIMIT_BYTES}
     with tempfile.TemporaryDirectory() as directory:
         try:

@@ -1,4 +1,4 @@
-"""From answers to accuracies with their uncertainty."""
+"""Accuracies of answers, with their uncertainty."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Z_95 = 1.959964
 
 @dataclass(frozen=True)
 class FamilyScore:
-    """Accuracy of one family with its 95 % Wilson interval [low, high]."""
+    """The accuracy in one family: `correct` of `n` answers, with the 95 % Wilson interval [low, high]."""
 
     n: int
     correct: int
@@ -22,7 +22,7 @@ class FamilyScore:
 
 
 def wilson_interval(correct: int, n: int, z: float = Z_95) -> tuple[float, float]:
-    """Wilson's score interval for `correct` of `n`; (0, 1) where nothing was asked."""
+    """Return Wilson's score interval for `correct` of `n`; it is (0, 1) if n is 0."""
     if not 0 <= correct <= n:
         raise ValueError(f"correct must lie in 0..{n}, it is {correct}")
     if n == 0:
@@ -39,7 +39,7 @@ def family_score(correct: int, n: int) -> FamilyScore:
 
 
 def score(questions: Sequence[Question], texts: Sequence[str]) -> dict[str, FamilyScore]:
-    """Check every text against its question; one score a family, in the order of FAMILIES."""
+    """Check every text against its question, and return the score of each family, in the order of FAMILIES."""
     if len(questions) != len(texts):
         raise ValueError(f"{len(questions)} questions but {len(texts)} texts")
     verdicts: dict[str, list[bool]] = {}

@@ -1,4 +1,7 @@
-"""Facts with five phrasings. One of the five is held out for each fact, never the plain one; so are openings."""
+"""Questions for facts, in five phrasings. For each fact one phrasing is held out, but never the plain one.
+
+Openings before a question are held out, too.
+"""
 
 import re
 from random import Random
@@ -8,12 +11,12 @@ from simsd.eval.question import Family, Question, Split
 
 FACTS = tuple((kind, subject, value) for kind in KINDS for subject, value in kind.facts)
 OPENINGS = ("", "Please tell me: ", "Question: ")
-"""What may stand before a held-out question; training has none. So there are more questions than facts."""
+"""The openings of held-out questions, which make more questions than there are facts. Training has no openings."""
 MAX_WORDS = 20
 
 
 def held_out_phrasing(kind: Kind, subject: str) -> int:
-    """1 to 4: spread over the facts of a kind, so that each phrasing is trained on the other facts."""
+    """Return the held-out phrasing of a fact, 1 to 4. They alternate, so each phrasing is trained on other facts."""
     return 1 + [fact[0] for fact in kind.facts].index(subject) % 4
 
 
@@ -30,12 +33,12 @@ def draw(rng: Random, split: Split) -> Question:
 
 
 def has_words(text: str, words: str) -> bool:
-    """Whether `words` occur in `text` as whole words, case as written."""
+    """Whether `words` occur in `text` as whole words, in the same case."""
     return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 
 def verdict(question: Question, text: str) -> bool:
-    """The fact's object is there, no other object of the kind is, and the answer is a sentence, not a list."""
+    """Whether the answer names the fact's object and no other one of the kind, in at most `MAX_WORDS` words."""
     if len(text.split()) > MAX_WORDS or not has_words(text, question.accepted):
         return False
     rest = re.sub(rf"(?<!\w){re.escape(question.accepted)}(?!\w)", " ", text)

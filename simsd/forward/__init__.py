@@ -1,1 +1,1 @@
-"""How rows become logits: pages of KV, attention over them, and how a forward is launched."""
+"""From rows to logits: pages of KV, attention over them, and how a forward is launched."""

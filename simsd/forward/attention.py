@@ -1,8 +1,9 @@
-"""Attention of rows over paged prefixes, behind the one interface the models call (`simsd.models.layers.Attend`).
+"""Attention of rows over paged prefixes, behind the interface that the models call (`simsd.models.layers.Attend`).
 
-A forward writes the KV of all its rows first: commits into their sequence's pages, the others into scratch slots. Each
-sequence then attends to one list of slots, its prefix and its rows. Sequences of like row counts share a padded call.
-What a forward needs is put together on the host, by numpy, whose small operations cost less than torch's.
+A layer first writes the KV of all rows: that of committed rows into the pages of their sequence, the rest into scratch
+slots. Each sequence then attends to one list of slots, which are its prefix and its own rows. Sequences with similar
+numbers of rows share a padded call. The inputs are built on the host by NumPy, whose small operations cost less than
+torch's.
 """
 
 from dataclasses import dataclass
@@ -21,12 +22,16 @@ from simsd.verification.visibility import hidden as hidden_rows
 
 @dataclass(slots=True)
 class Group:
-    """Sequences attended to together: S of them, R rows at most, L slots at most.
+    """S sequences that share one attention call, with at most R rows and L slots each.
 
-    table [S, L] int64 slots · bias [S, 1, G * R, L], 0 or -inf, once per query head of a KV head ·
-    rows [S, R] int64 into the flat rows · packed [n] int64 into S * R: the group's n flat rows · where [n] int64: where
-    these lie. Padding repeats row 0. `rows` and `packed` are None where the flat rows are S times R already, `where` if
-    there is no other group.
+    table: [S, L] int64, the slots that each sequence attends to.
+    bias: [S, 1, G * R, L], 0 or -inf, repeated for the G query heads of a KV head.
+    rows: [S, R] int64, the index of each row among the forward's flat rows; padding repeats row 0.
+    packed: [n] int64, the indices in S * R of the group's n flat rows.
+    where: [n] int64, the indices of the group's rows among the forward's flat rows.
+
+    `rows` and `packed` are None if the flat rows have the shape S * R already. `where` is None if there is only one
+    group.
     """
 
     table: Tensor
@@ -37,13 +42,16 @@ class Group:
 
 
 class PagedAttention:
-    """One forward's `Attend`. `kv`: of each layer [slots, 2, Hkv, D]; `slots` [N] int64 is where each row's KV goes."""
+    """The `Attend` of one forward.
+
+    kv: for each layer, [slots, 2, Hkv, D]. slots: [N] int64, the slot to which the KV of each row is written.
+    """
 
     def __init__(self, kv: list[Tensor], slots: Tensor, groups: list[Group]) -> None:
         self.kv, self.slots, self.groups = kv, slots, groups
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q [N, H, D], k and v [N, Hkv, D] -> [N, H * D]."""
+        """Write k and v [N, Hkv, D], and return the attention of q [N, H, D]: [N, H * D]."""
         kv = self.kv[layer]
         kv.index_copy_(0, self.slots, torch.stack((k, v), dim=1).to(kv.dtype))
         if len(self.groups) == 1:
@@ -54,10 +62,13 @@ class PagedAttention:
         return out
 
     def _attend(self, kv: Tensor, q: Tensor, group: Group) -> Tensor:
-        """q [N, H, D], all flat rows -> [n, H * D]. Query heads of one KV head become rows, so KV is never repeated."""
+        """Return the attention of a group's n rows, [n, H * D]. q: [N, H, D], all flat rows.
+
+        The query heads of one KV head are treated as rows, so that KV is never repeated.
+        """
         q = q.unflatten(0, (group.table.shape[0], -1)) if group.rows is None else q[group.rows]
         sequences, rows, heads, head_dim = q.shape
-        # Four to five times as fast as kv[table], on a CPU.
+        # On a CPU, index_select is four to five times as fast as kv[table].
         context = kv.index_select(0, group.table.flatten()).unflatten(0, group.table.shape)  # [S, L, 2, Hkv, D]
         keys, values = context[:, :, 0].transpose(1, 2), context[:, :, 1].transpose(1, 2)
         kv_heads = keys.shape[1]
@@ -70,16 +81,16 @@ class PagedAttention:
 
 
 Member = tuple[int, SequenceKV, Rows, NDArray[np.int64]]
-"""A sequence in a group: its first flat row, what the pool knows of it, its rows, the slots of these rows."""
+"""A sequence in a group: the index of its first flat row, its KV, its rows, and the slots of these rows [R]."""
 
 
 def pad_context(
     members: list[Member], count: int, size: int, longest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Of a group of `count` sequences with `size` rows over prefixes of up to `longest` tokens, all slots and who does
-    not see which: (table [count, L], hidden [count, size, L]) with L = longest + size.
+    """Return the slots of a group, [count, L], and whether a row does not see a slot, [count, size, L].
 
-    All three are at least what `members` have; what is missing is padding, which sees the first slot alone.
+    L is longest + size. The group is padded to `count` sequences of `size` rows over prefixes of `longest` tokens,
+    which are at least as many as `members` have. Padding rows see the first slot only.
     """
     table = np.zeros((count, longest + size), np.int64)
     hidden = np.ones((count, size, longest + size), np.bool_)
@@ -95,14 +106,14 @@ def pad_context(
 
 
 class Biases:
-    """What is added to attention weights: 0 where a row sees a slot, -inf where it does not."""
+    """Makes attention biases: 0 where a row sees a slot, -inf where it does not."""
 
     def __init__(self, kv: Tensor, repeat: int) -> None:
-        """In the type of `kv` and on its device; `repeat` query heads share a KV head."""
+        """The biases have the type and the device of `kv`. repeat: the number of query heads that share a KV head."""
         self._hidden, self._seen, self._repeat = kv.new_full((), float("-inf")), kv.new_zeros(()), repeat
 
     def of(self, hidden: Tensor) -> Tensor:
-        """hidden [S, R, L] bool -> [S, 1, repeat * R, L], in one launch."""
+        """Return the biases [S, 1, repeat * R, L] for hidden [S, R, L] bool, in one kernel launch."""
         sequences, rows, slots = hidden.shape
         every_head = hidden[:, None, None].expand(sequences, 1, self._repeat, rows, slots)
         return torch.where(every_head, self._hidden, self._seen).reshape(sequences, 1, self._repeat * rows, slots)
@@ -110,7 +121,7 @@ class Biases:
 
 @dataclass(slots=True)
 class GroupPlan:
-    """A `Group` on the host, before its bias is made of `hidden` [S, R, L]."""
+    """A `Group` on the host, with `hidden` [S, R, L] in place of the bias that is made from it."""
 
     table: NDArray[np.int64]
     hidden: NDArray[np.bool_]
@@ -121,19 +132,22 @@ class GroupPlan:
 
 @dataclass(slots=True)
 class AttentionPlan:
-    """Everything about a forward's attention that does not depend on the layer, on the host."""
+    """The inputs of a forward's attention, on the host; they are the same for all layers.
+
+    slots: [N] int64, the slot to which the KV of each row is written.
+    """
 
     slots: NDArray[np.int64]
     groups: list[GroupPlan]
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
-        """What the device needs."""
+        """The arrays that the device needs, in the order that `on_device` expects."""
         groups = [(group.table, group.hidden, group.rows, group.packed, group.where) for group in self.groups]
         return [self.slots, *(array for group in groups for array in group if array is not None)]
 
     def on_device(self, kv: list[Tensor], arrays: list[Tensor], biases: Biases) -> PagedAttention:
-        """`arrays`: those above, on kv's device."""
+        """Return the forward's attention. arrays: those of the property `arrays`, on the device of `kv`."""
         slots, *left = arrays
         groups = []
         for plan in self.groups:
@@ -144,7 +158,7 @@ class AttentionPlan:
 
 
 def _plan_group(members: list[Member], alone: bool, total: int) -> GroupPlan:
-    """`alone`: the only group; `total` flat rows in the whole forward."""
+    """Plan one group. alone: whether it is the only one. total: the number of flat rows in the whole forward."""
     counts = [len(rows) for _, _, rows, _ in members]
     size = max(counts)
     longest = max(len(sequence.tokens) for _, sequence, _, _ in members)
@@ -168,14 +182,15 @@ def plan_attention(
     padding: int = 0,
     one_group: bool = False,
 ) -> AttentionPlan:
-    """Of rows that are flat in the order of `batch`, with `padding` rows behind them, which write to `padding_slot`.
+    """Plan the attention of a forward whose flat rows are those of `batch`, in order, and then `padding` more rows.
 
-    `scratch_start` is the first scratch slot. `one_group`: whatever it costs in padding.
+    scratch_start: the first scratch slot. padding_slot: the slot to which padding rows write their KV. one_group:
+    whether all sequences form one group, however much padding that takes.
     """
     members = place(batch, scratch_start)
     buckets: dict[int, list[Member]] = {}
     for member in members:
-        # Powers of two bound the padding: no sequence is padded to more than twice its rows, down to 16.
+        # Powers of two bound the padding: no sequence is padded to twice its rows or more, beyond 16 rows.
         size = 0 if one_group else max(16, power_of_two(len(member[2])))
         buckets.setdefault(size, []).append(member)
     total = sum(len(rows) for _, rows in batch) + padding
@@ -185,7 +200,7 @@ def plan_attention(
 
 
 def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Member]:
-    """Where each row's KV goes: commits into the sequence's own next slots, the others into scratch."""
+    """Assign a slot to each row: the sequence's own next slots to committed rows, scratch slots to the others."""
     members: list[Member] = []
     first, scratch = 0, scratch_start
     for sequence, rows in batch:
@@ -197,5 +212,5 @@ def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Memb
 
 
 def power_of_two(n: int) -> int:
-    """The smallest one that is at least `n`."""
+    """Return the smallest power of two that is at least `n`, which must be 1 or more."""
     return 1 << (n - 1).bit_length()

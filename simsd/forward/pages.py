@@ -1,8 +1,8 @@
 """Pages of KV memory and the sequences that hold them.
 
-Each layer has a tensor [slots, 2, kv_heads, head_dim]; a slot is one position of one sequence, a page is
-`page_size` slots, a whole number of blocks. Behind the pages lie `max_rows` scratch slots for rows whose KV is not
-kept.
+Each layer has a tensor [slots, 2, kv_heads, head_dim]. A slot is one position of one sequence. A page is `page_size`
+slots, which are a whole number of blocks. After the pages come `max_rows` scratch slots for rows whose KV is not kept,
+and one slot for padding.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,11 @@ from simsd.messages.worker import PageUse
 
 @dataclass(slots=True)
 class SequenceKV:
-    """What the pool knows of a sequence: its pages, their slots [reserved tokens] int64, and the committed tokens."""
+    """What the pool knows about a sequence.
+
+    pages: its pages. slots: int64, the slots of these pages in order. tokens: the tokens whose KV is committed.
+    prefix_hit: how many of them came from the prefix cache. hashes: the prefix cache's key of each full page.
+    """
 
     pages: list[int]
     slots: NDArray[np.int64]
@@ -29,7 +33,7 @@ class SequenceKV:
 
 
 class PagePool:
-    """Allocation and reference counts. A page is free, held (refs > 0), or cached: kept for reuse until evicted."""
+    """Allocates pages to sequences. A page is free, held by sequences (`refs` counts them), or cached until evicted."""
 
     def __init__(self, pages: int, page_size: int, prefix_cache: bool = True) -> None:
         self.page_size = page_size
@@ -39,7 +43,10 @@ class PagePool:
         self.sequences: dict[str, SequenceKV] = {}
 
     def open(self, seq_id: str, total_tokens: int, tokens: list[int]) -> SequenceKV:
-        """Reserve pages for `total_tokens`; cached pages of a prefix of `tokens` are shared instead of allocated."""
+        """Reserve pages for `total_tokens`. Pages that hold a prefix of `tokens` already are shared, not allocated.
+
+        `InternalError` if there are not enough pages, which the loop must prevent.
+        """
         assert seq_id not in self.sequences
         hits = self.prefix.match(tokens) if self.prefix else []
         for page, _ in hits:
@@ -57,7 +64,7 @@ class PagePool:
         return sequence
 
     def advance(self, sequence: SequenceKV, tokens: list[int]) -> None:
-        """`tokens` were committed: their KV is in the sequence's next slots. Full pages become shareable."""
+        """Note that `tokens` were committed: their KV is in the sequence's next slots. Full pages can be shared."""
         sequence.tokens.extend(tokens)
         if self.prefix is None:
             return
@@ -68,9 +75,9 @@ class PagePool:
             sequence.hashes.append(self.prefix.add(page, previous, page_tokens))
 
     def release(self, seq_id: str) -> None:
-        """Give a sequence's pages back; an unknown id is fine."""
+        """Free a sequence's pages. An unknown id is ignored."""
         sequence = self.sequences.pop(seq_id, None)
-        for page in reversed(sequence.pages if sequence else []):  # a prefix's first page is of most use: evict it last
+        for page in reversed(sequence.pages if sequence else []):  # The first page, the most useful, is evicted last.
             self._drop(page)
 
     def use(self) -> PageUse:
@@ -78,7 +85,7 @@ class PagePool:
         return PageUse(len(self.refs) - cached - len(self.free), cached, len(self.free), len(self.sequences))
 
     def check_integrity(self) -> None:
-        """Every page is in exactly one place and counted as often as it is held; `InternalError` otherwise."""
+        """Check that every page is in exactly one place and its count is right; `InternalError` otherwise."""
         held = [0] * len(self.refs)
         for sequence in self.sequences.values():
             for page in sequence.pages:
@@ -120,9 +127,9 @@ def kv_tensors(
     dtype: torch.dtype,
     device: str,
 ) -> list[Tensor]:
-    """For each layer [pages * page_size + max_rows + 1, 2, kv_heads, head_dim], zeroed: masked slots must stay finite.
+    """Return a tensor [pages * page_size + max_rows + 1, 2, kv_heads, head_dim] for each layer.
 
-    The last slot takes what padding writes.
+    The last slot is the one that padding writes to. The tensors are zeroed, because even masked slots must be finite.
     """
     shape = pages * page_size + max_rows + 1, 2, kv_heads, head_dim
     return [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]

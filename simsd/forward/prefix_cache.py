@@ -1,7 +1,7 @@
-"""Committed pages by content. A page's key chains the key of the page before it with its own tokens.
+"""The prefix cache, which finds committed pages by their content.
 
-Attention is block-causal and a page is whole blocks, so a page's KV depends on the tokens up to its end and nothing
-else.
+A page's key is a hash of the key of the page before it and of its own tokens. Attention is block-causal and a page is
+whole blocks, so the KV of a page depends only on the tokens up to its end.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 
 class PrefixCache:
-    """Knows which pages may be shared; those that no sequence holds rest in least-recently-used order."""
+    """Knows which pages may be shared. Pages that no sequence holds are idle, in least-recently-used order."""
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
@@ -26,10 +26,11 @@ class PrefixCache:
         return list(self._idle)
 
     def key(self, previous: bytes, tokens: list[int]) -> bytes:
+        """Return the key of a page with `tokens` that comes after the page with the key `previous`."""
         return hashlib.blake2b(previous + array("q", tokens).tobytes(), digest_size=16).digest()
 
     def match(self, tokens: list[int]) -> list[tuple[int, bytes]]:
-        """(page, key) of the longest run of known whole pages that `tokens` begins with."""
+        """Return (page, key) of each known page at the beginning of `tokens`, up to the first unknown one."""
         found: list[tuple[int, bytes]] = []
         key = b""
         for start in range(0, len(tokens) - self.page_size + 1, self.page_size):
@@ -41,7 +42,7 @@ class PrefixCache:
         return found
 
     def add(self, page: int, previous: bytes, tokens: list[int]) -> bytes:
-        """Register a full page; a second page of the same content stays private. Returns the content's key."""
+        """Register a full page, unless another page has the same content, and return the key of the content."""
         key = self.key(previous, tokens)
         if key not in self._page_of:
             self._page_of[key] = page
@@ -49,18 +50,18 @@ class PrefixCache:
         return key
 
     def rest(self, page: int) -> bool:
-        """Nobody holds `page` any more: keep it for reuse. False if it was never registered."""
+        """Keep `page`, which no sequence holds any more, for reuse. It returns False if the page is not registered."""
         if page not in self._key_of:
             return False
         self._idle[page] = None
         return True
 
     def wake(self, page: int) -> None:
-        """`page` is held again."""
+        """Note that a sequence holds `page` again."""
         self._idle.pop(page, None)
 
     def evict(self) -> int:
-        """Forget the page that rested longest and return it."""
+        """Forget the page that has been idle for longest, and return it."""
         page, _ = self._idle.popitem(last=False)
         del self._page_of[self._key_of.pop(page)]
         return page

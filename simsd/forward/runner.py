@@ -1,9 +1,10 @@
-"""How a forward is launched: op by op, or with static shapes from preallocated buffers.
+"""How a forward is launched, by the setting `runner`.
 
-eager: shapes are those of the batch. graph: shapes are rounded up to buckets, each with buffers that are filled before
-every forward; on CUDA the forward of a bucket is captured once and replayed, elsewhere it is the same code without the
-capture. compile: by torch.compile; on CUDA a bucket at a time, when it is met, elsewhere two graphs for all shapes,
-before the first forward.
+* `eager` launches one operation at a time, with the shapes of the batch.
+* `graph` rounds shapes up to buckets. Each bucket has buffers that are filled before every forward. On CUDA the forward
+  of a bucket is captured once and then replayed. On other devices the same code runs without the capture.
+* `compile` uses torch.compile. On CUDA each bucket is compiled when it is first needed. On a CPU two graphs for all
+  shapes are compiled before the first forward.
 """
 
 import inspect
@@ -34,14 +35,18 @@ from simsd.verification.rows import Rows
 
 MIN_ROWS, MIN_PREFIX = 4, 64
 MAX_ROWS = 128
-"""Rows of one sequence beyond which a batch runs eagerly: prefill, whose shapes are many and launches few."""
+"""A batch runs eagerly if a sequence has more rows than this, as in prefill, which has many shapes and few launches."""
 
 Batch = list[tuple[SequenceKV, Rows]]
 Launch = Callable[[Tensor, Tensor, PagedAttention, Tensor], Tensor]
 
 
 class EagerRunner:
-    """`scratch_start`: first slot for rows whose KV is not kept; the last slot of `kv` is for padding."""
+    """Launches one operation at a time.
+
+    kv: the KV tensor of each layer, whose last slot is for padding. scratch_start: the first slot for rows whose KV is
+    not kept.
+    """
 
     def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> None:
         self.model, self.kv, self.scratch_start = model, kv, scratch_start
@@ -51,7 +56,7 @@ class EagerRunner:
         self.biases = Biases(kv[0], self.repeat)
 
     def run(self, batch: Batch) -> Tensor:
-        """Logits [M, V] float32 of the rows that want them, those of each sequence after the other."""
+        """Return the logits [M, V] float32 of the rows that want them, one sequence after the other."""
         firsts = list(accumulate((len(rows) for _, rows in batch), initial=0))
         padding = self._padding(firsts[-1])
         wants = [first + row for first, (_, rows) in zip(firsts, batch, strict=False) for row in rows.wants]
@@ -66,7 +71,7 @@ class EagerRunner:
         return self._launch(tokens, positions, attend, asked)[: len(wants)]
 
     def _padding(self, rows: int) -> int:
-        """How many rows of padding follow `rows` rows of the batch."""
+        """Return how many padding rows follow the `rows` rows of a batch."""
         return 0
 
     def _plan(self, batch: Batch, padding: int) -> AttentionPlan:
@@ -77,15 +82,16 @@ class EagerRunner:
 
 
 def _flat(parts: Iterable[list[int]], padding: int = 0) -> NDArray[np.int64]:
-    """One part after the other, then `padding` zeros: [N]."""
+    """Return the parts one after the other, then `padding` zeros: [N]."""
     return np.array([*chain(*parts), *[0] * padding], np.int64)
 
 
 class CompiledRunner(EagerRunner):
-    """On a CPU: a graph for one sequence and one for several, each with sizes that vary. What is large runs eagerly.
+    """Launches compiled graphs on a CPU: one for a single sequence and one for several, both with dynamic shapes.
 
-    Made at once, in about half a minute each. Weights become constants, laid out as oneDNN wants them; it keeps kernels
-    (3 MB for the shipped target) for each number of rows that it meets, so these are rounded up.
+    Both graphs are compiled at the start, in about half a minute each. Large batches run eagerly. Weights become
+    constants in oneDNN's layout. oneDNN keeps kernels for each number of rows that occurs (3 MB for the shipped
+    target), so the numbers of rows are rounded up. `ConfigError` if this torch or compiler cannot do it.
     """
 
     def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> None:
@@ -94,7 +100,7 @@ class CompiledRunner(EagerRunner):
             raise ConfigError(f"runner compile needs torch 2.13 or later on a CPU, this is {torch.__version__}")
         for each in kv:
             torch._dynamo.mark_static(each)
-        # Sizes that happen to be equal here need not be so later.
+        # Without duck shapes, sizes that happen to be equal here may differ later.
         with (
             torch.inference_mode(),
             torch.fx.experimental._config.patch(use_duck_shape=False),  # type: ignore[attr-defined]
@@ -106,7 +112,7 @@ class CompiledRunner(EagerRunner):
                 raise ConfigError(f"runner compile: {str(error).splitlines()[0]}") from error
 
     def _compile(self, sequences: int) -> Launch:
-        """Compile `_launch`. The graph is good for all that `_launch` gives it, so nothing is guarded."""
+        """Compile `_launch`. The graph works for all inputs that `_launch` passes to it, so it needs no guards."""
         options: dict[str, str | int | bool | Callable[..., Any]] = {
             "cpp_wrapper": True,
             "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
@@ -137,7 +143,7 @@ class CompiledRunner(EagerRunner):
         return launch(tokens, positions, attend, wants)
 
     def _plan(self, batch: Batch, padding: int) -> AttentionPlan:
-        """With indices also where flat rows are S times R, or that would be another graph."""
+        """Plan with `rows` and `packed` in every case, because a plan without them would need another graph."""
         small = all(len(rows) <= MAX_ROWS for _, rows in batch)
         plan = plan_attention(batch, self.scratch_start, self.padding_slot, padding, one_group=small)
         group = plan.groups[0]
@@ -148,10 +154,11 @@ class CompiledRunner(EagerRunner):
 
 
 class Bucket:
-    """One static shape: S sequences of R rows over prefixes of L tokens. `launch` fills `hidden`, [S * R, hidden].
+    """One static shape: S sequences of R rows over prefixes of L tokens.
 
-    What a forward is asked lies in one buffer on the device, which one copy fills: tokens, positions, slots, wants
-    [S * R], table [S, L + R] int64 and who sees whom [S, R, L + R] bool.
+    All inputs are in one buffer on the device, which one copy fills. tokens, positions, slots, wants: [S * R] int64.
+    table: [S, L + R] int64. unseen: [S, R, L + R] bool, whether a row does not see a slot. `launch` runs the forward
+    and fills `hidden`, the hidden states [S * R, hidden size].
     """
 
     hidden: Tensor
@@ -168,7 +175,7 @@ class Bucket:
         self.tokens, self.positions, self.slots, self.wants, self.table, self.unseen = views
 
     def fill(self, batch: Batch, scratch_start: int, padding_slot: int) -> int:
-        """Everything about `batch`; -> how many rows want logits."""
+        """Fill the inputs for `batch`, and return how many rows want logits."""
         count, size, prefix = self.shape
         members = place(batch, scratch_start)
         facts = np.zeros((4, count, size), np.int64)
@@ -188,7 +195,10 @@ class Bucket:
 
 
 class StaticRunner(EagerRunner):
-    """A bucket for each shape that was met."""
+    """Launches forwards with static shapes, with a bucket for each shape that has occurred.
+
+    compiled: whether the forward of a bucket is compiled by torch.compile.
+    """
 
     def __init__(self, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int, compiled: bool) -> None:
         super().__init__(model, kv, scratch_start)
@@ -214,7 +224,7 @@ class StaticRunner(EagerRunner):
         return self.model(bucket.tokens, bucket.positions, attend)
 
     def _capture(self, bucket: Bucket) -> None:
-        """Make the bucket's `launch`; its buffers are filled, so that a trial run reads and writes what it may."""
+        """Make the bucket's `launch`. Its buffers are filled already, so that the trial runs use valid slots."""
         bucket.hidden = self._forward(bucket).clone()
         if self.device.type != "cuda":
             bucket.launch = lambda: bucket.hidden.copy_(self._forward(bucket))
@@ -227,7 +237,7 @@ class StaticRunner(EagerRunner):
 
 
 def make_runner(name: str, model: BlockDiffusionModel, kv: list[Tensor], scratch_start: int) -> EagerRunner:
-    """By the name of the setting `runner`."""
+    """Make the runner that the setting `runner` names."""
     if name == "eager":
         return EagerRunner(model, kv, scratch_start)
     if name == "compile" and not kv[0].is_cuda:

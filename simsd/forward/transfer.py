@@ -1,6 +1,6 @@
-"""Between host and device: what one side has for the other travels in one copy, whatever it is made of.
+"""Transfers between host and device: any number of arrays or tensors take one copy.
 
-On a CPU nothing travels, and arrays and tensors share their memory.
+If the device is the CPU, nothing is copied, and arrays and tensors share their memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ALIGNMENT = 16
-"""Bytes; every array begins at a multiple of it, so that a view of any type may."""
+"""Every array begins at a multiple of this number of bytes, so that it can be viewed as any type."""
 
 Array = NDArray[Any]
 
 
 class Packing:
-    """Arrays of given types and shapes, one behind the other in a buffer of bytes."""
+    """A layout of arrays of given types and shapes, one after the other in a buffer of `bytes` bytes."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        """Of arrays such as these; their values do not matter."""
+        """Lay out arrays with the types and shapes of `arrays`, whose values do not matter."""
         self._types = [torch.from_numpy(np.empty(0, array.dtype)).dtype for array in arrays]
         self._shapes = [array.shape for array in arrays]
         self._sizes = [array.nbytes for array in arrays]
@@ -31,25 +31,25 @@ class Packing:
         *self._firsts, self.bytes = ends
 
     def fill(self, buffer: Tensor, arrays: Sequence[Array]) -> None:
-        """Write `arrays` into `buffer` [bytes] uint8, which is on the host."""
+        """Write `arrays` into `buffer`, [bytes] uint8 on the host."""
         bytes_of = buffer.numpy()
         for first, size, array in zip(self._firsts, self._sizes, arrays, strict=True):
             bytes_of[first : first + size] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
 
     def views(self, buffer: Tensor) -> list[Tensor]:
-        """The arrays as they lie in `buffer` [bytes] uint8, on whatever device it is."""
+        """Return the arrays as views of `buffer`, [bytes] uint8 on any device."""
         return [
             buffer[first : first + size].view(dtype).view(shape)
             for first, size, dtype, shape in zip(self._firsts, self._sizes, self._types, self._shapes, strict=True)
         ]
 
     def host_buffer(self, device: torch.device) -> Tensor:
-        """[bytes] uint8; page-locked where a GPU is to read it, so that the copy need not be waited for."""
+        """Return a new buffer, [bytes] uint8 on the host. For a GPU it is page-locked, so that copies do not block."""
         return torch.empty(self.bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 
 def to_device(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
-    """`arrays` as tensors on `device`, in one copy."""
+    """Return `arrays` as tensors on `device`, with one copy."""
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
     if not arrays:
@@ -63,13 +63,19 @@ def to_device(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
 def there_and_back(
     arrays: Mapping[str, Array], device: torch.device, compute: Callable[[dict[str, Tensor]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """What `compute` makes on `device` of `arrays`, by their names: on the host, with one copy each way."""
+    """Copy `arrays` to `device`, call `compute` there with them by name, and copy its result to the host.
+
+    There is one copy each way.
+    """
     sent = to_device(list(arrays.values()), device)
     return to_host(compute(dict(zip(arrays, sent, strict=True))))
 
 
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` on the host, in one copy. float32, or integers below 2^24, which float32 holds exactly."""
+    """Return `tensors` on the host, with one copy.
+
+    They must be float32 or int64, and integers must be below 2^24, because they travel as float32.
+    """
     if all(tensor.device.type == "cpu" for tensor in tensors.values()):
         return dict(tensors)
     assert all(tensor.dtype in (torch.float32, torch.int64) for tensor in tensors.values())

@@ -1,1 +1,1 @@
-"""The block loop: requests, rounds, and how much to draft. No torch."""
+"""The block loop: requests, rounds, and how much to draft. Nothing here imports torch."""

@@ -1,11 +1,15 @@
-"""How much to draft, by what it brings: gamma, draft steps and row budget of each round of a sequence.
+"""How much to draft: the gamma, draft steps and row budget of each round of a sequence, as `adaptive` chooses them.
 
-The rule: of the choices within the request's own limits, the one with the most expected tokens per second. Tokens: from
-how often drafted tokens stood whose predecessors did, for each number of draft steps and each row budget, in the
-sequence's own rounds, and before it has many in those of all with its method and remasking. Seconds: what the rows of
-the choice add to a forward, and its part of what a forward costs however few rows it has. A choice not tried yet is
-hoped to be always right, so all are soon tried; averages fade, so none is forgotten for good. To draft nothing, as
-`vanilla`, is a choice too.
+Of the choices within the request's own limits, a round takes the one with the most expected tokens per second. Drafting
+nothing, as `vanilla` does, is also a choice.
+
+The expected tokens follow from the chance that a drafted token stands if those before it do. That chance is estimated
+for each number of draft steps and each row budget. It comes from the sequence's own rounds, and, while these are few,
+from the rounds of all sequences with the same method and remasking. The expected seconds are the time that the choice's
+rows add to a forward, and the sequence's share of the fixed time of a forward.
+
+A choice that has not been tried yet is assumed to be always right, so every choice is soon tried. Averages fade, so
+every choice is tried again later.
 """
 
 from collections import defaultdict
@@ -16,18 +20,20 @@ from simsd.messages.round import Verdict, Verdicts
 from simsd.verification.schemes import speculation
 
 FADE = 0.99
-"""Weight of a round when the next one has come."""
+"""The factor by which the weight of a round falls with each later one."""
 TRUST = 32.0
-"""The average over all sequences weighs as much as so many judged tokens of a sequence's own."""
+"""The average over all sequences weighs as much as this number of a sequence's own judged tokens."""
 MARGIN = 1.1
-"""Drafting must be expected to be so many times as fast as not to: the costs leave out what a round does beside."""
+"""Drafting is chosen only if it is expected to be this many times as fast as not drafting, because the costs leave out
+the work of a round outside the forwards."""
 HOPE = 0.2
-"""What is hoped of a choice weighs as much as so many judged tokens: a try refutes it, for hundreds of rounds."""
+"""The assumption about an untried choice weighs as much as this number of judged tokens. So a single try can refute it,
+and does for hundreds of rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """All 0: the target denoises by itself. `row_budget` counts in exact alone."""
+    """One way to draft in a round. All 0: the target denoises by itself. `row_budget` matters only in exact."""
 
     gamma: int
     draft_steps: int
@@ -36,7 +42,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Line:
-    """Seconds of a forward by its rows: fixed + each * rows, by least squares that fade."""
+    """The seconds of a forward by its rows, fixed + each * rows, fitted by least squares with fading weights."""
 
     weight: float = 0.0
     rows: float = 0.0
@@ -45,20 +51,20 @@ class Line:
     rows_seconds: float = 0.0
 
     def learn(self, rows: float, seconds: float) -> None:
-        if self.weight > 4:  # a forward that was interrupted says nothing of its rows
+        if self.weight > 4:  # A forward that was interrupted must not count as one that takes long.
             seconds = min(seconds, 3 * self.seconds / self.weight)
         values = (1.0, rows, seconds, rows * rows, rows * seconds)
         for name, value in zip(("weight", "rows", "seconds", "rows_rows", "rows_seconds"), values, strict=True):
             setattr(self, name, FADE * getattr(self, name) + value)
 
     def fit(self) -> tuple[float, float]:
-        """(fixed, each), neither negative."""
+        """Return (fixed, each), in seconds; neither is negative."""
         if not self.weight:
             return 0.0, 0.0
         mean_rows, mean = self.rows / self.weight, self.seconds / self.weight
         spread = self.rows_rows / self.weight - mean_rows**2
         together = self.rows_seconds / self.weight - mean_rows * mean
-        # Forwards that were all alike say nothing of the slope: half of their cost is put down to the rows then.
+        # Forwards with equal numbers of rows say nothing about the slope. Half of their cost is then put down to rows.
         prior = 0.01 * mean_rows**2
         each = (together + prior * mean / (2 * mean_rows)) / (spread + prior)
         each = min(max(each, 0.0), mean / mean_rows)
@@ -66,12 +72,12 @@ class Line:
 
 
 Key = tuple[int, int]
-"""(draft_steps, row_budget) of a choice: what its tokens' fate depends on, beside method and remasking."""
+"""(draft_steps, row_budget) of a choice. Acceptance depends on these, beside method and remasking."""
 
 
 @dataclass(slots=True)
 class Fates:
-    """How often a token stood whose predecessors did, for each key; fading sums (stood, judged)."""
+    """How often a drafted token stood if those before it did. `seen` has fading sums (stood, judged) for each key."""
 
     seen: defaultdict[Key, tuple[float, float]] = field(default_factory=lambda: defaultdict(lambda: (0.0, 0.0)))
 
@@ -88,7 +94,11 @@ class Fates:
 
 @dataclass(slots=True)
 class Costs:
-    """What a loop has learned of its models and of all its sequences: `fates` for each method and remasking."""
+    """What a loop has learned from the rounds of all its sequences.
+
+    target, draft: the cost of each model's forwards. fates: acceptance by method and remasking. drafters: a moving
+    average of the sequences that a round drafts for.
+    """
 
     target: Line = field(default_factory=Line)
     draft: Line = field(default_factory=Line)
@@ -96,7 +106,7 @@ class Costs:
     drafters: float = 0.0
 
     def learn(self, verdicts: Verdicts, drafters: int) -> None:
-        """From the forwards of a round in which `drafters` sequences were drafted for."""
+        """Learn from the forwards of a round in which tokens were drafted for `drafters` sequences."""
         if drafters:
             self.drafters += (drafters - self.drafters) / (4 if self.drafters else 1)
         if verdicts.target_forwards:
@@ -107,7 +117,7 @@ class Costs:
             self.draft.learn(verdicts.draft_rows / verdicts.draft_forwards, verdicts.draft_s / verdicts.draft_forwards)
 
     def of_round(self, choice: Choice, params: DecodeParams, opened: int, block_size: int, running: int) -> float:
-        """Seconds that a sequence's round takes of the pair, where `running` sequences share each forward."""
+        """Return the seconds that one sequence's part of a round costs, if `running` sequences share each forward."""
         fixed, each = self.target.fit()
         seconds = fixed / running + each * _target_rows(choice, params, opened, block_size)
         if choice.gamma:
@@ -118,14 +128,19 @@ class Costs:
 
 
 def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: int) -> int:
-    """Rows of a round; a block that was just opened commits the one before it."""
+    """Return the target's rows of a round. A block in which all positions are open commits the block before it."""
     rows = speculation(params).cost(block_size, choice.gamma, choice.row_budget) if choice.gamma else block_size
     return rows + (block_size if opened == block_size else 0)
 
 
 @dataclass(slots=True)
 class Adaptive:
-    """One sequence's choices. `params` are resolved: their gamma, draft_steps and row_budget are limits here."""
+    """The choices of one sequence.
+
+    params: the resolved settings, whose gamma, draft_steps and row_budget are limits here. own: acceptance in the
+    sequence's own rounds. now: the choice for this round, when `opened` positions of the block were open and `running`
+    sequences ran.
+    """
 
     params: DecodeParams
     block_size: int
@@ -135,21 +150,22 @@ class Adaptive:
     running: int = 1
 
     def choose(self, costs: Costs, opened: int, running: int) -> Choice:
-        """For a round in which `opened` positions of the block are open, beside `running` sequences in all."""
+        """Choose for a round in which `opened` positions of the block are open and `running` sequences run."""
 
         def worth(choice: Choice) -> float:
             seconds = costs.of_round(choice, self.params, opened, self.block_size, running)
             return self._tokens(choice, costs, opened) / seconds if seconds else 0.0
 
         self.opened, self.running = opened, running
-        self.now = max(self._choices(opened), key=worth)  # the first of equals: with nothing measured, the most drafted
+        # `max` takes the first of equal choices, so while nothing has been measured the most is drafted.
+        self.now = max(self._choices(opened), key=worth)
         return self.now
 
     def learn(self, costs: Costs, verdict: Verdict) -> None:
-        """What came of the round."""
+        """Learn from the verdict of the round that was chosen for."""
         if self.now.gamma and not verdict.drafted:
-            return  # the draft was left behind, and is catching up
-        # A walk, or a step of the target's own, has one token anyway, and ends with it unless the block is full.
+            return  # The draft lacks KV and is catching up, so nothing was drafted.
+        # A walk of exact, or a step of the target's own, ends with one token that comes in any case. It is not counted.
         stood, fell = verdict.revealed - 1, verdict.revealed < self.opened
         if self.now.gamma and not self.params.foresees_target:
             stood, fell = verdict.accepted, verdict.recovered > 0
@@ -158,14 +174,14 @@ class Adaptive:
         self._fates(costs).learn(key, stood, fell, FADE ** (1 / self.running))
 
     def _fates(self, costs: Costs) -> Fates:
-        """Of all sequences that decode as this one does."""
+        """Return the acceptance of all sequences with this one's method and remasking."""
         return costs.fates[self.params.method, self.params.remasking]
 
     def _tokens(self, choice: Choice, costs: Costs, opened: int) -> float:
-        """Expected of a round: those that stand, and one of the target's own unless they fill the block."""
+        """Return the expected tokens of a round: drafted ones that stand, and one of the target's if room is left."""
         hoped = 1.0
         if not choice.gamma and self.params.remasking in ("static", "sequential"):
-            hoped = 1 - self.params.steps / self.block_size  # no hope: it is known
+            hoped = 1 - self.params.steps / self.block_size  # This is known, not assumed.
         key = (choice.draft_steps, choice.row_budget)
         chance = self.own.chance(key, self._fates(costs).chance(key, hoped, HOPE), TRUST)
         length = choice.gamma if choice.gamma and not self.params.foresees_target else opened - 1

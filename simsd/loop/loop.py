@@ -1,10 +1,10 @@
 """The block loop: rounds of continuous batching over a draft and a target.
 
-    admit → plan → propose (draft) → verify and accept (target) → commit → show, and again.
+    admit → plan → propose (draft) → verify and accept (target) → take in → output
 
-The same code runs in one process and inside the Ray coordinator: workers are called through two small protocols, local
-or remote. The loop owns requests and their state; it never touches a tensor. Everything a worker knows can be rebuilt
-from tokens, so a lost worker costs a re-prefill and nothing else.
+The same code runs in one process and inside the Ray coordinator, because workers are called through two small
+protocols, whether they are local or remote. The loop owns the requests and their state, and never touches a tensor. All
+that a worker knows can be rebuilt from tokens, so a lost worker costs only the prefill of the running sequences.
 """
 
 import asyncio
@@ -29,13 +29,18 @@ from simsd.tokens.text import TextStream
 from simsd.tokens.tokenizer import Tokenizer
 
 Replace = Callable[[Role], Awaitable[Any]]
-"""Gets another client for the role in place of a lost one."""
+"""Returns a new client for the role, in place of a lost one."""
 OnRound = Callable[[float, Verdicts], None]
-"""Told of each round: when it began (`time.perf_counter`) and what came of it."""
+"""Is called after each round with the time at which it began (`time.perf_counter`) and its verdicts."""
 
 
 class Loop:
-    """`run` makes rounds while there is work; `generate` is one request's stream. One event loop, no threads."""
+    """The block loop. `run` makes rounds while there is work, and `generate` is the stream of one request.
+
+    It lives in one event loop and has no threads. If `draft` is None, requests that need a draft model are refused. A
+    draft that does not fit the target raises `PairMismatchError`. Without `replace`, a lost worker fails the running
+    requests.
+    """
 
     def __init__(
         self,
@@ -58,7 +63,10 @@ class Loop:
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Rounds while there is work, until cancelled. One at a time, but in a new event loop each time if need be."""
+        """Make rounds while there is work, until cancelled. Only one call may run at a time.
+
+        A later call may run in another event loop.
+        """
         self._wake = asyncio.Event()
         while True:
             if not (self.running or self.waiting or self._changing):
@@ -70,14 +78,14 @@ class Loop:
                 await self.round()
             except WorkerLostError as lost:
                 await self._recover(lost)
-            except Exception as error:  # a fault of ours fails the requests it touched, not the server
+            except Exception as error:  # A bug fails the running requests, but not the server.
                 self._fail(error)
 
     async def round(self) -> None:
-        """Admit, plan, run and take in: one round of everything that runs, whatever phase each sequence is in.
+        """Admit, plan, run and take in: one round of all running sequences, whatever phase each is in.
 
-        More rounds follow while the same sequences go on: the next one then waits in the target's queue before the
-        verdicts of this one are here. It is the one that would be asked for after them, or nothing happens in it.
+        More rounds follow while the same sequences go on. The next round is then sent to the target's queue before the
+        verdicts of this one are back. The target makes the round that the loop would ask for, or none.
         """
         self._drop_cancelled()
         self._admit()
@@ -98,7 +106,7 @@ class Loop:
                 asked = None if following is None else rounds.followed(following)
 
     def _same_go_on(self, asked: Round) -> bool:
-        """Whether the round under way may be followed by another of the same sequences before its verdicts are here."""
+        """Whether another round of the same sequences may follow before the verdicts of this one are back."""
         return (
             not self._changing
             and self.running.keys() == set(asked.seq_ids)
@@ -107,7 +115,10 @@ class Loop:
         )
 
     def _drafting_next(self, asked: Round, verdicts: Verdicts) -> list[Work] | None:
-        """The draft's works in the round that follows by itself; None if it does not, as one sequence cannot go on."""
+        """Return the draft's works in the round that follows without being asked for.
+
+        It is None if a sequence cannot go on by itself, because it ended or a drafted token of it was not accepted.
+        """
         going = [self.running[i] for i in asked.seq_ids if i in self.running and not self.running[i].cancelled]
         drafting = [sequence.work("draft", sequence.info.block_size) for sequence in going if sequence.gamma()]
         stood = {seq_id for seq_id, v in verdicts.items.items() if v.drafted and v.accepted == v.drafted}
@@ -115,7 +126,7 @@ class Loop:
         return drafting if goes else None
 
     def _take_in(self, asked: Round, verdicts: Verdicts) -> None:
-        """A round is over."""
+        """Take in the verdicts of a round that is over."""
         self.metrics.count(asked.drafting, asked.verifying, verdicts)
         self.costs.learn(verdicts, len(asked.drafting))
         if self.on_round is not None:
@@ -126,10 +137,11 @@ class Loop:
                 sequence.drafted_ahead(work)
 
     async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
-        """Admit a request and stream what becomes visible; the last output has finish_reason and stats.
+        """Admit a request and stream what becomes visible. The last output has finish_reason and stats.
 
-        Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output. Closing or cancelling
-        the iterator frees what the request holds, in both workers, before the next round is planned.
+        Raises `RequestError`, `ContextLengthError` or `QueueFullError` before the first output, and `InternalError`
+        if a round fails. Closing or cancelling the iterator frees the request's pages in both workers before the next
+        round is planned.
         """
         sequence = self._accept(request)
         try:
@@ -143,15 +155,15 @@ class Loop:
         finally:
             sequence.cancelled = True
             with suppress(ValueError):
-                self.waiting.remove(sequence)  # at once: the next round may be long in coming
+                self.waiting.remove(sequence)  # The next round, which would drop it, may be far off.
             self._wake.set()
 
     def load(self) -> tuple[int, int]:
-        """(running, waiting) requests."""
+        """Return the numbers of running and waiting requests."""
         return len(self.running), len(self.waiting)
 
     def check(self, request: Request) -> Sequence:
-        """The request's first state; `RequestError` or `ContextLengthError` if it could never be served."""
+        """Return the request's first state; `RequestError` or `ContextLengthError` if it can never be served."""
         info = self.target.info
         params = request.params.resolve(info.block_size)
         if params.needs_draft and self.draft is None:
@@ -183,23 +195,26 @@ class Loop:
         if request.request_id in self.running or any(s.seq_id == request.request_id for s in self.waiting):
             raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
         sequence = self.check(request)
-        # With nobody waiting, a request that fits now needs no place in the queue.
+        # If no request waits, a request that fits now needs no place in the queue.
         if len(self.waiting) >= self.config.max_queued and (self.waiting or not self._has_room(sequence)):
             raise QueueFullError(f"{len(self.waiting)} requests are waiting already; try again later")
         self.waiting.append(sequence)
-        self._admit()  # at once, so that a burst between two rounds finds the queue as long as it is
+        self._admit()  # Requests that arrive before the next round must see the true length of the queue.
         self._wake.set()
         return sequence
 
     def _pools(self, sequence: Sequence) -> list[tuple[Role, WorkerInfo, float]]:
-        """The page pools a sequence needs room in, with the share of each that is ours."""
+        """Return the page pools in which a sequence needs room, as (role, worker, share of the pool for this loop)."""
         pools: list[tuple[Role, WorkerInfo, float]] = [("target", self.target.info, 1.0)]
         if sequence.drafts and self.draft is not None:
             pools.append(("draft", self.draft.info, self.config.draft_share))
         return pools
 
     def _has_room(self, sequence: Sequence) -> bool:
-        """A slot and pages in both workers, prompt and max_tokens reserved whole: nothing is evicted in flight."""
+        """Whether there is a slot, and pages in both workers for the whole prompt and `max_tokens`.
+
+        All of these pages are reserved at once, so no running sequence is ever evicted.
+        """
         if len(self.running) >= self.config.max_running:
             return False
         for role, info, share in self._pools(sequence):
@@ -210,7 +225,7 @@ class Loop:
         return True
 
     def _admit(self) -> None:
-        """First come, first served: who waits at the head is not overtaken by smaller ones."""
+        """Admit waiting requests, first come, first served. A small request does not overtake a large one."""
         while self.waiting and self._has_room(self.waiting[0]):
             sequence = self.waiting.popleft()
             sequence.admitted_at = time.perf_counter()
@@ -218,7 +233,10 @@ class Loop:
             self.running[sequence.seq_id] = sequence
 
     def _plan(self) -> tuple[list[Work], list[Work]]:
-        """This round's work for draft and target. Prompts share `prefill_rows`; a block to fold in always may come."""
+        """Return this round's works for draft and target.
+
+        Prompts share the budget `prefill_rows` of each model. Committing a single block is always allowed.
+        """
         block_size = self.target.info.block_size
         batches: dict[Role, list[Work]] = {"draft": [], "target": []}
         budget: dict[Role, int] = {"draft": self.config.prefill_rows, "target": self.config.prefill_rows}
@@ -231,14 +249,14 @@ class Loop:
                 limit = block_size if pending <= block_size else min(pending, budget[role])
                 if pending > block_size:
                     budget[role] -= limit // block_size * block_size
-                # The target's part always goes: where there is nothing to do, its verdict still says what is cached.
+                # The target always gets the sequence's work, because its verdict reports what is cached in any case.
                 batch.append(sequence.work(role, limit))
-        # A draft that owes one block and is not asked for tokens can fold it in later.
+        # A draft that has one block to commit and is not asked for tokens can commit it in a later round.
         drafting = [work for work in batches["draft"] if work.gamma or len(work.commit) > block_size]
         return drafting, batches["target"]
 
     def _commit(self, verdicts: Verdicts) -> None:
-        """Take every verdict in, hand out what became visible, let the finished go."""
+        """Apply every verdict, send what became visible to the streams, and release finished sequences."""
         now = time.perf_counter()
         for seq_id, verdict in verdicts.items.items():
             sequence = self.running.get(seq_id)
@@ -277,19 +295,19 @@ class Loop:
             self.draft.release(drafted)
 
     async def _recover(self, lost: WorkerLostError) -> None:
-        """Replace a lost worker."""
+        """Replace a lost worker, or fail the running requests if it cannot be replaced."""
         if self.replace is None:
             self._fail(lost)
         else:
             await self._replace("draft" if lost.worker == "draft" else "target")
 
     def change(self, role: Role) -> None:
-        """Take another worker for the role before the next round, though this one works."""
+        """Replace the worker of the role before the next round, although it still works."""
         self._changing.add(role)
         self._wake.set()
 
     async def _replace(self, role: Role) -> None:
-        """Running sequences are rebuilt in the new worker, from their tokens, by the next rounds."""
+        """Get a new worker for the role. The next rounds rebuild running sequences in it from their tokens."""
         assert self.replace is not None
         try:
             client = await self.replace(role)

@@ -1,4 +1,4 @@
-"""Raw counters of a loop, in plain numbers; ratios are left to who reads them, and exporting to who owns the loop."""
+"""The raw counters of a loop, as plain numbers. The loop's owner exports them, and readers compute the ratios."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from simsd.messages.round import Verdicts, Work
 
 @dataclass(slots=True)
 class ModelMetrics:
-    """Of one model: forwards, rows in them, and seconds inside its calls (transport is outside)."""
+    """The counters of one model: forwards, rows in them, and seconds inside its calls, without transport."""
 
     prefill_forwards: int = 0
     decode_forwards: int = 0
@@ -17,7 +17,7 @@ class ModelMetrics:
     seconds: float = 0.0
 
     def count(self, batch: list[Work], forwards: int, rows: int, seconds: float) -> None:
-        """A call is one kind as a whole: `decode` as soon as one sequence's open block is in it, else `prefill`."""
+        """Count one call. Its forwards are decode forwards if any sequence had its open block in it, else prefill."""
         if any(work.block for work in batch):
             self.decode_forwards += forwards
         else:
@@ -28,10 +28,10 @@ class ModelMetrics:
 
 @dataclass(slots=True)
 class LoopMetrics:
-    """Counts since the start, over all sequences, also those that were cancelled later.
+    """The counts since the start, over all sequences, including those that were cancelled later.
 
-    `drafts` and `accepts`: how many tokens a sequence's round drafted or accepted -> how many such rounds there were,
-    for the rounds that verified a draft. `prompt_tokens` and `prefix_hit_tokens` count once a prompt is worked through.
+    drafts, accepts: over the rounds of sequences that verified a draft, how many rounds drafted or accepted each number
+    of tokens. prompt_tokens, prefix_hit_tokens: a prompt is counted when it has been worked through.
     """
 
     rounds: int = 0
@@ -48,7 +48,7 @@ class LoopMetrics:
     draft: ModelMetrics = field(default_factory=ModelMetrics)
 
     def count(self, drafting: list[Work], verifying: list[Work], verdicts: Verdicts) -> None:
-        """A round: what both models were asked, and what came of it."""
+        """Count a round: the works of both models, and their verdicts."""
         self.rounds += 1
         self.sequence_rounds += len(verdicts.items)
         self.target.count(verifying, verdicts.target_forwards, verdicts.target_rows, verdicts.target_s)
@@ -63,15 +63,16 @@ class LoopMetrics:
             self.fallback_tokens += verdict.fallback
 
     def count_prompt(self, stats: Stats) -> None:
-        """A sequence begins to decode."""
+        """Count the prompt of a sequence that begins to decode."""
         self.prompt_tokens += stats.prompt_tokens
         self.prefix_hit_tokens += stats.cached_tokens
 
 
 def by_step(sizes: Counter[int]) -> list[int]:
-    """From "rounds with n tokens" to "rounds with a token at step i", i from 0; their sum is the number of tokens.
+    """Return, for each i from 0, how many rounds had more than i tokens. The sum is the number of tokens.
 
-    Of accepted tokens step i is the i-th that stood: in `simsd` the draft's own step, as what stands is a prefix.
+    sizes: how many rounds had each number of tokens. For the accepted tokens of `simsd`, i is the draft's own step,
+    because the accepted tokens are a prefix of the drafted ones.
     """
     at_least = [0] * (max(sizes, default=0))
     for size, rounds in sizes.items():

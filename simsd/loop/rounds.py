@@ -1,4 +1,4 @@
-"""The rounds that are under way, and the workers as the loop calls them, here or elsewhere."""
+"""The rounds that are under way, and the protocols by which the loop calls local and remote workers."""
 
 import asyncio
 import time
@@ -12,54 +12,63 @@ from simsd.messages.worker import WorkerInfo
 
 
 class DraftClient(Protocol):
-    """A draft worker, here or elsewhere."""
+    """A draft worker, local or remote."""
 
     info: WorkerInfo
 
     def propose(self, batch: list[Work]) -> Any:
-        """Proposals, or a reference to them that the target client understands; returns at once."""
+        """Ask for proposals. The result is `Proposals`, or a reference to them that the target client understands.
+
+        The call may return before the draft is done.
+        """
 
     def propose_ahead(self, batch: list[Work], taken: list[Work]) -> Any:
-        """Draft on behind the whole blocks that `batch` had proposed; does not wait.
+        """Draft the next blocks as if the whole blocks that `batch` proposed were accepted. The call does not wait.
 
-        taken: works whose proposals are being verified that were drafted ahead; of them are those of `batch`, if any.
-        What the target's `verify_next` takes. None where it was not done, since both could not work at the same time.
+        taken: works whose proposals were drafted ahead and are being verified now. If there are any, the works of
+        `batch` are among them. Returns what the target's `verify_next` takes, or None if nothing was drafted, because
+        the draft and the target cannot work at the same time.
         """
 
     def release(self, seq_ids: list[str]) -> None:
-        """Give pages back; does not wait."""
+        """Free the pages of these sequences. The call does not wait."""
 
 
 class TargetClient(Protocol):
-    """A target worker, here or elsewhere."""
+    """A target worker, local or remote."""
 
     info: WorkerInfo
     queues: bool
-    """Whether a call can wait there while another is under way; if not, `verify_next` is not asked for."""
+    """Whether a call can wait in the worker while another one runs. If not, `verify_next` is not called."""
 
     def verify(self, batch: list[Work], proposals: Any) -> Awaitable[Verdicts]:
-        """Raises `WorkerLostError` that says which worker died; a dead draft shows here, through its proposals."""
+        """Verify a round. `WorkerLostError` says which worker died; a lost draft is noticed here, by its proposals."""
 
     def verify_next(self, ahead: Any) -> Awaitable[Verdicts | None]:
-        """The round after the last call's, with the same sequences. None, and nothing done, unless all can go on.
+        """Verify the round after the last one, with the same sequences, as the target derives it from its verdicts.
 
-        ahead: of the draft's `propose_ahead`, or None.
+        ahead: the result of the draft's `propose_ahead`, or None. Unless all sequences can go on, the target does
+        nothing and returns None.
         """
 
     def release(self, seq_ids: list[str]) -> None:
-        """Give pages back; does not wait."""
+        """Free the pages of these sequences. The call does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that was asked for: when, and of whom. `ahead` are the works behind which the draft goes on meanwhile."""
+    """A round that is under way.
+
+    began: when it was asked for (`time.perf_counter`). drafting, verifying: the works of the draft and of the target.
+    ahead: the works whose drafted blocks the draft takes for accepted, to draft the next blocks meanwhile.
+    """
 
     began: float
     drafting: list[Work]
     verifying: list[Work]
     ahead: list[Work]
     reference: Any = None
-    """What the target is handed of the draft's going ahead."""
+    """The result of `propose_ahead` for the works `ahead`, which the target is given."""
 
     @property
     def seq_ids(self) -> list[str]:
@@ -67,9 +76,9 @@ class Round:
 
 
 class RoundQueue:
-    """Asks for a round, and lets others of the same sequences follow it before its verdicts are here.
+    """Asks for a round, and lets other rounds of the same sequences follow before its verdicts are back.
 
-    Leaving it as a context drops what nobody waits for any more.
+    It is a context manager, which drops the calls that are still under way at its end.
     """
 
     def __init__(self, draft: DraftClient | None, target: TargetClient, config: LoopConfig) -> None:
@@ -87,7 +96,7 @@ class RoundQueue:
                 call.cancel()
 
     def ask(self, drafting: list[Work], verifying: list[Work]) -> Round:
-        """Propose, and verify what is proposed; neither is waited for."""
+        """Ask the draft for proposals and the target to verify them, without waiting for the verdicts."""
         began = time.perf_counter()
         proposals = self._draft.propose(drafting) if drafting and self._draft else None
         ahead, reference = self._go_ahead(drafting, taken=[])
@@ -96,9 +105,9 @@ class RoundQueue:
         return self._now
 
     def let_follow(self) -> None:
-        """Let the target make the next round by itself, where it has a queue and the draft is ahead for all it needs.
+        """Let the target make the next round by itself, if it has a queue and the draft is ahead for all sequences.
 
-        The sequences must be such that it can tell what comes (`simsd.block.successor`).
+        The target must be able to derive the next work of each sequence (`simsd.block.successor`).
         """
         now = self._now
         assert now is not None
@@ -106,13 +115,13 @@ class RoundQueue:
             self._calls.append(asyncio.ensure_future(self._target.verify_next(now.reference)))
 
     async def verdicts(self) -> Verdicts | None:
-        """Of the round under way; None if it was left to the target, which could not go on."""
+        """Return the verdicts of the round under way; None if it was left to the target and the target could not."""
         found = await self._calls[0]
         del self._calls[0]
         return found
 
     def followed(self, drafting: list[Work]) -> Round | None:
-        """The round that followed by itself, in which the draft has the works `drafting`; None if none did."""
+        """Return the round that followed by itself, with the draft's works `drafting`; None if there is none."""
         if not self._calls or self._now is None:
             return None
         began = time.perf_counter()
@@ -121,9 +130,9 @@ class RoundQueue:
         return self._now
 
     def _go_ahead(self, drafting: list[Work], taken: list[Work]) -> tuple[list[Work], Any]:
-        """Let the draft go on behind each block that it was asked the whole of; `taken` as of `propose_ahead`.
+        """Let the draft go on after each block that it was asked to fill; `taken` is as in `propose_ahead`.
 
-        -> those works, and the reference of what comes of them; neither where the draft cannot go on meanwhile.
+        Returns those works and the result of `propose_ahead`; no works and None if the draft does not work ahead.
         """
         if self._draft is None or not self._config.draft_ahead:
             return [], None

@@ -1,4 +1,4 @@
-"""S2D2: whether a span that the target drafted for itself is worth a verification (docs/algorithm.md). Plain Python."""
+"""S2D2's routing: whether a span that the target drafted for itself is worth a verification (docs/algorithm.md)."""
 
 import dataclasses
 import math
@@ -9,15 +9,17 @@ from simsd.messages.request import DecodeParams
 from simsd.messages.round import BlockVerdict, Proposal
 
 HYSTERESIS = 1.0
-"""How far below zero the score must fall before `hysteresis` stops verifying; it starts above zero."""
+"""How far below zero the score must fall before `hysteresis` stops verifying. It starts when the score is above 0."""
 
 
 class Router:
-    """One sequence's decisions. A verification costs a forward; not verifying takes the draft step's own reveals.
+    """The decisions of one sequence. A verification costs a forward; without it the draft step's own reveals stand.
 
-    span: always · score: if the expected number of accepted tokens, less `routing_cost`, is above zero · hysteresis:
-    the same with memory, so that it does not flip from round to round · ucb: the better of two arms by UCB1, rewarded
-    with tokens a forward. `span` is what the next round verifies, if it is to verify one.
+    The policy `span` always verifies. `score` verifies if the expected number of accepted tokens exceeds
+    `routing_cost`. `hysteresis` is the same with memory, so that it does not change from round to round. `ucb` takes
+    the better of both arms by UCB1, rewarded with tokens a forward.
+
+    The attribute `span` is the span that the next round verifies, or None.
     """
 
     def __init__(self, params: DecodeParams) -> None:
@@ -29,10 +31,10 @@ class Router:
         self._rewards = [0.0, 0.0]
 
     def route(self, decided: BlockVerdict, proposal: Proposal | None, block: BlockState) -> BlockVerdict:
-        """What comes to stand of a round in `block`, which `decided` has not changed yet.
+        """Return what stands of the verdict `decided` about `block`, the block as it was before the verdict.
 
-        A draft step comes with a `proposal`. Its reveals are held back while the span is verified; afterwards they fill
-        up what the step still owes.
+        The verdict of a draft step comes with a `proposal`. If the span is to be verified, the step's reveals are held
+        back. After the verification they fill up what the step still has to reveal.
         """
         if proposal is not None:
             if self.verify(proposal.blocks[0].confidence):
@@ -46,7 +48,7 @@ class Router:
         return decided
 
     def _filled_up(self, decided: BlockVerdict, block: BlockState) -> BlockVerdict:
-        """With reveals that were held back, as many as the draft step owed and the verification did not bring."""
+        """Add reveals that were held back, until the block has as many as the draft step had to reveal."""
         filled = dataclasses.replace(
             decided, reveals=list(decided.reveals), kinds=list(decided.kinds), logprobs=list(decided.logprobs)
         )
@@ -59,7 +61,10 @@ class Router:
         return filled
 
     def verify(self, agreement: list[float]) -> bool:
-        """`agreement`: the chance of acceptance of each token of the span, left to right; never empty."""
+        """Decide whether to verify a span.
+
+        agreement: the chance of acceptance of each token of the span, from left to right; it is not empty.
+        """
         score = expected_accepted(agreement) - self._cost
         if self._policy == "score":
             self._verifying = score > 0
@@ -70,7 +75,7 @@ class Router:
         return self._verifying
 
     def learn(self, verified: bool, revealed: int, block_size: int) -> None:
-        """What the last decision brought: `revealed` tokens for two forwards, or for one."""
+        """Learn that the last decision revealed `revealed` tokens, in two forwards if it verified, else in one."""
         self._rounds[verified] += 1
         self._rewards[verified] += revealed / (2 if verified else 1) / block_size
 
@@ -81,7 +86,7 @@ class Router:
 
 
 def expected_accepted(agreement: list[float]) -> float:
-    """E[K] = sum over k of the product of the first k chances."""
+    """Return E[K], the sum over k of the product of the first k chances of acceptance."""
     expected, chance = 0.0, 1.0
     for a in agreement:
         chance *= a

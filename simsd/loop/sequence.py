@@ -1,4 +1,4 @@
-"""One request's state: the tokens that stand, the open block, what is visible, when it is finished. No tensors."""
+"""The state of one request: its decided tokens, its open block, what is visible, and whether it is finished."""
 
 import asyncio
 import time
@@ -16,11 +16,15 @@ from simsd.tokens.text import TextStream
 
 @dataclass(slots=True)
 class Sequence:
-    """`tokens` are the whole blocks before the open one (prompt and answer); `block` is the open one.
+    """A request that is served.
 
-    `cached`: how many of `tokens` each worker holds KV for, as far as the loop knows. `shown` tokens of the answer have
-    left. `logprobs` are those of revealed tokens that were not shown yet, by their index in the answer. `own_draft` is
-    what the target drafted for itself.
+    tokens: the tokens of the whole blocks before the open one, of prompt and answer. block: the open block.
+    cached: how many of `tokens` each worker holds KV for, as far as the loop knows.
+    shown: how many tokens of the answer were passed on to `text`, which may hold some of them back.
+    own_draft: what the target drafted for itself.
+    logprobs: log-probabilities of revealed tokens that were not released yet, by their index in the answer.
+    outputs: what the request's stream takes. cancelled: whether the stream was closed.
+    queued_at, admitted_at, decoding_at: times of `time.perf_counter`.
     """
 
     request: Request
@@ -59,24 +63,24 @@ class Sequence:
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and answer at its longest, rounded up to blocks: what both workers reserve."""
+        """The tokens of the prompt and the longest answer, rounded up to whole blocks. Both workers reserve these."""
         size = self.info.block_size
         return -(-(len(self.request.prompt_ids) + self.request.params.max_tokens) // size) * size
 
     @property
     def drafts(self) -> bool:
-        """Whether the draft model takes part."""
+        """Whether the draft model takes part in this request."""
         return self.request.params.needs_draft
 
     def pending(self, role: Role) -> int:
-        """Tokens of whole blocks that the worker lacks."""
+        """Return how many tokens of whole blocks the worker holds no KV for."""
         return len(self.tokens) - self.cached[role]
 
     @property
     def prefilling(self) -> bool:
-        """More than the one block that a decoding round folds in is owed somewhere.
+        """Whether a worker lacks more than the one block that a decoding round can commit.
 
-        Where drafting adapts, the target need not wait for a draft that was left behind.
+        With adaptive drafting the target does not wait for a draft that lacks more.
         """
         waits_for_draft = self.drafts and self.adaptive is None
         return self.lags("target") or (waits_for_draft and self.lags("draft"))
@@ -86,28 +90,28 @@ class Sequence:
 
     @property
     def wants_draft(self) -> bool:
-        """Whether the draft has a part in the next round, if only to catch up."""
+        """Whether the draft takes part in the next round, if only to catch up."""
         return self.drafts and (self.adaptive is None or self.adaptive.now.gamma > 0)
 
     @property
     def forced(self) -> list[int]:
-        """Tokens of the prompt that are revealed in the open block next, where their log-probabilities are wanted."""
+        """Tokens of the prompt that the next round reveals in the open block, to report their log-probabilities."""
         if not self.request.report.prompt or self.prefilling or self.block.open_offsets[0] != 0:
             return []
         return self.request.prompt_ids[self.block.start : self.block.start + self.block.size]
 
     @property
     def goes_on(self) -> bool:
-        """Whether the target can tell by itself what the next round is, if the draft was ahead (`next_work`)."""
+        """Whether the target can derive the next round by itself (`next_work`), if the draft has worked ahead."""
         return not (self.cancelled or only_loop_knows(self.request.params) or self.prefilling or self.forced)
 
     def adapt(self, costs: Costs, running: int) -> None:
-        """Choose how to draft in the next round, beside `running` sequences in all."""
+        """Choose how to draft in the next round, in which `running` sequences run."""
         if self.adaptive is not None:
             self.adaptive.choose(costs, self.block.left, running)
 
     def params(self) -> DecodeParams:
-        """The request's settings, with this round's choice of how to draft."""
+        """Return the request's settings, with this round's choice of how to draft."""
         params = self.request.params
         if self.adaptive is None or not self.adaptive.now.gamma:
             return params
@@ -115,14 +119,14 @@ class Sequence:
         return replace(params, gamma=now.gamma, draft_steps=now.draft_steps, row_budget=now.row_budget)
 
     def gamma(self) -> int:
-        """Tokens to draft this round; 0: the target denoises by itself."""
+        """Return how many tokens to draft in this round; with 0 the target denoises by itself."""
         if not self.wants_draft or self.prefilling or self.lags("draft") or self.forced:
             return 0
         tokens = tokens_to_draft(self.request.params, self.block)
         return tokens if self.adaptive is None else min(self.adaptive.now.gamma, tokens)
 
     def work(self, role: Role, commit_limit: int) -> Work:
-        """This round's part for one worker."""
+        """Return this round's work for one worker."""
         start = self.cached[role]
         return Work(
             seq_id=self.seq_id,
@@ -140,7 +144,7 @@ class Sequence:
         )
 
     def apply(self, verdict: Verdict) -> list[Output]:
-        """Take a verdict in; return what became visible, at most one output."""
+        """Apply a verdict and return what became visible, which is at most one output."""
         self._learn_cached(verdict)
         self._count(verdict)
         shown: Output | None = None
@@ -157,7 +161,7 @@ class Sequence:
         return [shown] if any(told) else []
 
     def _routed(self, verdict: Verdict) -> list[BlockVerdict]:
-        """The blocks as they come to stand: S2D2 may hold back what a draft step reveals."""
+        """Return the decided blocks as they stand. S2D2's routing may hold back what a draft step reveals."""
         if self.request.params.routes:
             blocks = [self.router.route(decided, verdict.proposal, self.block) for decided in verdict.blocks]
             self.own_draft = self.router.span
@@ -167,7 +171,7 @@ class Sequence:
         return verdict.blocks
 
     def _take_in(self, decided: BlockVerdict) -> Output:
-        """Reveal what was decided of the open block; return what became visible."""
+        """Reveal what was decided about the open block, and return what became visible."""
         answer_offset = self.block.start - len(self.request.prompt_ids)
         for (offset, _), logprob in zip(decided.reveals, decided.logprobs, strict=bool(decided.logprobs)):
             self.logprobs[answer_offset + offset] = logprob
@@ -190,11 +194,11 @@ class Sequence:
         )
 
     def forget(self, role: Role) -> None:
-        """A worker was replaced: it knows nothing of this sequence."""
+        """Note that the worker of this role was replaced, and that the new one knows nothing of this sequence."""
         self.cached[role] = 0
 
     def drafted_ahead(self, work: Work) -> None:
-        """The draft went on behind `work`: unless it lacks what comes before, it committed all that was owed."""
+        """Note that the draft went on after the block of `work`; unless it lacked earlier tokens, it committed all."""
         if self.cached["draft"] >= work.start:
             self.cached["draft"] = max(self.cached["draft"], work.start + len(work.commit))
 
@@ -219,10 +223,10 @@ class Sequence:
             histogram[verdict.accepted] = histogram.get(verdict.accepted, 0) + 1
 
     def _show(self) -> Output:
-        """Hand over the revealed prefix up to whichever end comes first in position: EOS, stop string, max_tokens."""
+        """Show new tokens up to the first open position, EOS, stop string or `max_tokens`, whichever comes first."""
         prompt_tokens = len(self.request.prompt_ids)
         end, reason = self.block.visible_end(self.request.params, prompt_tokens, self.info.eos_token_ids)
-        # What was not shown yet lies in the open block, since all of each block is shown before the next one opens.
+        # All tokens that were not shown yet are in the open block, since each block is shown before the next one opens.
         first = max(0, prompt_tokens + self.shown - self.block.start)
         new = list(self.block.tokens[first : max(first, end - self.block.start)])
         self.shown += len(new)

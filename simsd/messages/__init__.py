@@ -1,1 +1,1 @@
-"""What front ends, the loop and the workers say to each other. Plain data, no torch."""
+"""The messages that front ends, the loop and the workers send to each other. They are plain data, without torch."""

@@ -1,4 +1,4 @@
-"""The state of a block: what the loop, the draft and the target each know of the block that is open."""
+"""The state of an open block, which the loop, the draft and the target share."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,12 @@ from simsd.messages.request import DecodeParams, FinishReason
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A block of B positions, some of them open.
+    """A block of B positions, some of which are open, that is, hold the mask token.
 
-    start: position of its first token, a multiple of B. tokens: [B] ids, `mask_token_id` where open. step: denoising
-    steps that were taken in it. fresh: none of its tokens was decoded yet; a prompt's tail may fill some.
+    start: the position of its first token, a multiple of B.
+    tokens: [B] token ids, with `mask_token_id` at the open positions.
+    step: the number of denoising steps that were taken in the block.
+    fresh: whether no token of the block has been decoded yet. Tokens of the prompt may fill its first positions.
     """
 
     start: int
@@ -23,24 +25,24 @@ class BlockState:
 
     @classmethod
     def behind(cls, start: int, known: Sequence[int], block_size: int, mask_token_id: int) -> "BlockState":
-        """The block at position `start` whose first tokens are `known`, fewer than B of them."""
+        """Make the block at position `start` whose first tokens are `known`; there must be fewer than B of them."""
         assert len(known) < block_size
         return cls(start, (*known, *[mask_token_id] * (block_size - len(known))), mask_token_id)
 
     @property
     def size(self) -> int:
-        """B."""
+        """The block size B."""
         return len(self.tokens)
 
     @property
     def open_offsets(self) -> list[int]:
-        """Offsets of the open positions, ascending."""
+        """The offsets of the open positions, in ascending order."""
         mask = self.mask_token_id
         return [offset for offset, token in enumerate(self.tokens) if token == mask]
 
     @property
     def left(self) -> int:
-        """How many positions are open."""
+        """The number of open positions."""
         return self.tokens.count(self.mask_token_id)
 
     @property
@@ -48,7 +50,7 @@ class BlockState:
         return self.mask_token_id not in self.tokens
 
     def with_tokens(self, entries: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-        """The block's tokens with `entries`, (offset, token) of open positions, put in."""
+        """Return the block's tokens with `entries` filled in, which are (offset, token) of open positions."""
         tokens = list(self.tokens)
         for offset, token in entries:
             assert tokens[offset] == self.mask_token_id, "a revealed position was revealed again"
@@ -56,7 +58,7 @@ class BlockState:
         return tuple(tokens)
 
     def reveal(self, entries: Iterable[tuple[int, int]], steps: int, decoded: bool = True) -> "BlockState":
-        """The state after `steps` more denoising steps that revealed `entries`, pairs of (offset, token).
+        """Return the state after `steps` more denoising steps, which revealed `entries`, pairs of (offset, token).
 
         decoded: False for tokens of the prompt, which leave a fresh block fresh.
         """
@@ -65,16 +67,16 @@ class BlockState:
         return dataclasses.replace(self, tokens=tokens, step=self.step + steps, fresh=fresh)
 
     def following(self) -> "BlockState":
-        """The next block, all of it open."""
+        """Return the next block, in which every position is open."""
         return BlockState(self.start + self.size, (self.mask_token_id,) * self.size, self.mask_token_id)
 
     def visible_end(
         self, params: DecodeParams, prompt_tokens: int, eos_token_ids: Sequence[int]
     ) -> tuple[int, FinishReason | None]:
-        """Position up to which the answer can be seen, and why it ends there, if it does.
+        """Return the position before which the answer is visible, and the reason if the answer ends there.
 
-        Tokens become visible in position order: those before the first open position, EOS and `max_tokens`, whichever
-        comes first. The answer begins at position `prompt_tokens`. What ended in an earlier block is not looked at.
+        Tokens become visible in position order, up to the first open position, the first EOS or `max_tokens`, whichever
+        comes first. The answer begins at position `prompt_tokens`. Only this block is searched for EOS.
         """
         closed = self.start + (self.size if self.full else self.tokens.index(self.mask_token_id))
         limit = prompt_tokens + params.max_tokens

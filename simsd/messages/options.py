@@ -1,7 +1,7 @@
-"""Options that are declared once: help, bounds and place stand in the metadata of a dataclass field.
+"""Options, each declared once: a dataclass field whose metadata hold its help, its bounds and its place.
 
-The allowed values of an option are those of its `Literal` type. Command lines, the server's arguments and the bodies of
-the HTTP API are derived from `options_of`; a dataclass checks its own values with `check_options`.
+The allowed values of an option are those of its `Literal` type, if it has one. Command lines, the server's arguments
+and the bodies of the HTTP API are derived from `options_of`. A dataclass checks its own values with `check_options`.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ from simsd.errors import RequestError
 
 T = TypeVar("T")
 Place = Literal["body", "simsd", "process"]
-"""Where a request over HTTP has an option: in its body, under the name that other servers use too; in the body's
-`simsd` object; or nowhere, because only code in the same process sets it."""
+"""Where a request over HTTP carries an option. `body`: in its body, under the name that other servers use too.
+`simsd`: in the body's `simsd` object. `process`: nowhere, because only code in the same process sets it."""
 
 KINDS: dict[Any, tuple[str, Any]] = {
     str: ("text", (str,)),
@@ -24,14 +24,16 @@ KINDS: dict[Any, tuple[str, Any]] = {
     float: ("a number", (float, Real)),
     tuple: ("a list", (tuple, list)),
 }
-"""Type of an option -> what a value must be, in words, and the types that are that: NumPy's numbers among them."""
+"""For each type of an option: what a value must be, in words, and the types that are accepted. The abstract types
+accept NumPy's numbers, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a dataclass. `low` and `high` are inclusive bounds, `above` is an exclusive one; None: no bound.
+    """One option of a dataclass.
 
-    `choices` are the allowed values of an option that has a `Literal` type; of any other there are none.
+    `low` and `high` are inclusive bounds, and `above` is an exclusive lower bound; None stands for no bound. `choices`
+    are the allowed values of an option with a `Literal` type, and empty for any other.
     """
 
     name: str
@@ -44,10 +46,10 @@ class Option:
     above: float | None
     place: Place
     accepts: tuple[str, Any]
-    """What a value must be, in words, and the types that are that."""
+    """What a value must be, in words, and the types that are accepted."""
 
     def check(self, value: Any) -> None:
-        """Raise a `RequestError` that names the option and what is allowed, unless `value` is."""
+        """Raise a `RequestError` that names the option and what is allowed, unless `value` is allowed."""
         if self.choices:
             if value not in self.choices:
                 raise RequestError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}", self.name)
@@ -67,14 +69,14 @@ def option(
     above: float | None = None,
     place: Place = "simsd",
 ) -> T:
-    """A dataclass field that is an `Option`. `help` is for a person who reads a list of options."""
+    """Declare a dataclass field that is an `Option`. `help` is read by people, in a list of options."""
     about = {"help": help, "low": low, "high": high, "above": above, "place": place}
     return dataclasses.field(default=default, metadata=about)
 
 
 @cache
 def options_of(cls: type) -> dict[str, Option]:
-    """Name -> option, in the order of the dataclass."""
+    """Return the options of a dataclass by name, in the order of its fields."""
     found = {}
     for field in dataclasses.fields(cls):
         kind = get_origin(field.type) or field.type
@@ -90,18 +92,18 @@ def _with_defaults(cls: type) -> tuple[tuple[str, Any, Option], ...]:
 
 
 def check_options(values: object) -> None:
-    """Check every value of a dataclass of options; the first that is not allowed raises a `RequestError`."""
+    """Check every value of a dataclass of options. The first one that is not allowed raises a `RequestError`."""
     cls: type = type(values)
     for name, default, option in _with_defaults(cls):
         value = getattr(values, name)
-        if value is not default:  # most are, and this runs for each request in each round
+        if value is not default:  # Most values are defaults, and this check runs often.
             option.check(value)
 
 
 def check_range(
     name: str, value: float, low: float | None, high: float | None = None, above: float | None = None
 ) -> None:
-    """Raise a `RequestError` that names the field and its bounds unless `value` lies within them; NaN does not."""
+    """Raise a `RequestError` that names the field and its bounds unless `value` lies within them. NaN never does."""
     if above is not None:
         if not (value > above and (high is None or value <= high)):
             upper = "" if high is None else f" and at most {high}"

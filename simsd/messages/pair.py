@@ -7,7 +7,7 @@ MUST_AGREE = ("vocab_size", "tokenizer_hash", "mask_token_id", "block_size")
 
 
 def check_pair(draft: WorkerInfo, target: WorkerInfo) -> None:
-    """`PairMismatchError` that names both sides of every disagreement."""
+    """Raise a `PairMismatchError` unless the workers agree in `MUST_AGREE`; it names both values of each difference."""
     differences = [
         f"{name.replace('_', ' ')} (draft {draft.model}: {getattr(draft, name)}, "
         f"target {target.model}: {getattr(target, name)})"

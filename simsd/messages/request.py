@@ -1,7 +1,7 @@
-"""What a client asks for and what it is told: decoding settings, requests, outputs, events and counters.
+"""What a client asks for and what it gets: decoding settings, requests, outputs, events and counters.
 
-Words: a *block* is B positions denoised together; *open* positions still hold the mask token; a *reveal* gives a
-position its token; *offset* is a position inside its block; a *round* is propose → verify → accept, once.
+A *block* is B positions that are denoised together. *Open* positions still hold the mask token. A *reveal* gives a
+position its token. An *offset* is a position inside its block. A *round* is propose → verify → accept, once.
 """
 
 import dataclasses
@@ -20,7 +20,8 @@ Routing = Literal["span", "score", "hysteresis", "ucb"]
 RoutingScore = Literal["margin", "entropy"]
 FinishReason = Literal["stop", "length"]
 RevealKind = Literal["accepted", "recovered", "bonus", "denoised"]
-"""How a position got its token: the draft's, the target's in its place, the target's beside it, or without a draft."""
+"""How a position got its token. accepted: the draft's token. recovered: the target's token in place of a rejected one.
+bonus: the target's token at a position that was not drafted. denoised: the target's token without a draft."""
 
 MAX_BIAS = 100.0
 MAX_STOPS = 4
@@ -29,13 +30,13 @@ MAX_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class DecodeParams:
-    """How one request is decoded; the options' help says what each does.
+    """How one request is decoded. The help of each option says what it does; docs/algorithm.md explains the methods.
 
-    0 stands for a default that depends on the block size B, which `resolve` fills in: for `gamma` (1..B), `draft_steps`
-    (1..gamma), `steps` (1..B) and `row_budget`. Drafted tokens are the draft's surest first, or go from the left with
-    sequential remasking. `logit_bias` are pairs of a token id and what is added to its logit, in the draft too.
-    `routing_cost` is in tokens. What `adaptive` takes, in simsd/loop/adaptive.py, leaves the text of exact as it is;
-    the text of simsd then depends on measured times.
+    For `gamma` (1..B), `draft_steps` (1..gamma), `steps` (1..B) and `row_budget`, 0 stands for a default that depends
+    on the block size B; `resolve` fills it in. The draft proposes its surest positions first, or the leftmost ones with
+    sequential remasking. `logit_bias` are pairs of a token id and the number that is added to its logit, in both
+    models. `routing_cost` is in tokens. `adaptive` (simsd/loop/adaptive.py) does not change the text of exact; with it,
+    the text of simsd depends on measured times. A value that is not allowed raises a `RequestError`.
     """
 
     method: Method = option("simsd", "how blocks are decoded")
@@ -105,16 +106,19 @@ class DecodeParams:
 
     @property
     def needs_draft(self) -> bool:
-        """Whether a draft model takes part."""
+        """Whether a draft model takes part in decoding."""
         return self.method in ("simsd", "exact") and self.drafter == "model"
 
     @property
     def drafts_itself(self) -> bool:
-        """Whether the target's own last forward is the draft."""
+        """Whether the target drafts for itself, from its own last forward."""
         return self.routes or (self.method in ("simsd", "exact") and self.drafter == "self")
 
     def resolve(self, block_size: int) -> "DecodeParams":
-        """The same with every default filled in and checked against the block size; `RequestError` names the field."""
+        """Return the settings with every default filled in for this block size.
+
+        A `RequestError` names the field that does not fit the block size.
+        """
         check_range("gamma", self.gamma or 1, 1, block_size)
         gamma = self.gamma or block_size
         check_range("draft_steps", self.draft_steps or 1, 1, gamma)
@@ -122,7 +126,7 @@ class DecodeParams:
         check_range("row_budget", self.row_budget or block_size, block_size)
         return dataclasses.replace(
             self,
-            temperature=self.temperature if self.temperature >= 1e-5 else 0.0,  # below, logits would overflow
+            temperature=self.temperature if self.temperature >= 1e-5 else 0.0,  # A lower one would overflow logits.
             gamma=gamma,
             draft_steps=self.draft_steps or gamma,
             steps=self.steps or block_size,
@@ -132,10 +136,12 @@ class DecodeParams:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What to tell beside the text. `logprobs`: so many alternatives for each token (None: no logprobs at all).
+    """What a request reports beside the text.
 
-    `prompt`: logprobs of the prompt's tokens too, as the target would reveal them from left to right; the prompt is
-    then worked through block by block. `events`: every round as it happens, also where it makes nothing visible.
+    logprobs: the number of alternatives for each token, or None for no log-probabilities at all.
+    prompt: whether the prompt's tokens get log-probabilities, too, as the target would reveal them from left to right.
+    The prompt is then worked through block by block.
+    events: whether every round is reported as it happens, even if it makes no token visible.
     """
 
     logprobs: int | None = None
@@ -151,10 +157,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The target's log-probability (nats) of a token in the state of the block that it was revealed in.
+    """The target's log-probability of a token, in nats, in the state of the block in which it was revealed.
 
-    Of the model's own distribution: after logit_bias and min_tokens, before temperature and filters. `top` are the
-    likeliest (token id, log-probability), best first, whether or not the token is one of them.
+    The distribution is the model's own: after logit_bias and min_tokens, but before temperature and filters. `top` are
+    the likeliest tokens as (token id, log-probability), best first, whether or not the revealed token is one of them.
     """
 
     logprob: float
@@ -163,10 +169,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """One round of one sequence. An index counts the answer's tokens from 0; a prompt's tail has negative ones.
+    """One round of one sequence. Indices count the answer's tokens from 0; tokens of the prompt have negative indices.
 
-    The block takes the indices `start` to `start` + B - 1. `drafted` are (index, token id) in step order; `reveals` are
-    (index, token id, kind) in the order in which they were revealed. What lies behind the end of the answer is there.
+    The block takes the indices `start` to `start` + B - 1. `drafted` are (index, token id) in step order. `reveals` are
+    (index, token id, kind) in the order in which they were revealed, including those after the end of the answer.
     """
 
     round: int
@@ -177,9 +183,11 @@ class RoundEvent:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`prompt_ids` are tokens of a rendered and tokenised prompt; never empty, never the mask token.
+    """One request.
 
-    `stream_interval`: tokens that a message of its stream has at least, the first and the last apart; 0: all in one.
+    prompt_ids: the token ids of the rendered prompt, which is not empty and has no mask token.
+    stream_interval: the least number of tokens in a message of the stream, except for the first and the last message.
+    With 0 the whole answer is one message.
     """
 
     request_id: str
@@ -191,7 +199,12 @@ class Request:
 
 @dataclass(slots=True)
 class Stats:
-    """Counters of one request; `forwards` count the model calls that this sequence took part in."""
+    """The counters of one request.
+
+    cached_tokens: tokens of the prompt whose KV came from the prefix cache. target_forwards, draft_forwards: the model
+    calls that the request had rows in. queue_s, prefill_s, decode_s: seconds in the queue, of the prompt, and of the
+    answer.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -208,7 +221,7 @@ class Stats:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     accept_histogram: dict[int, int] = field(default_factory=dict)
-    """Accepted tokens of a speculative round -> number of such rounds."""
+    """How many speculative rounds accepted 0, 1, 2, ... tokens."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -216,10 +229,11 @@ class Stats:
 
 @dataclass(slots=True)
 class Output:
-    """What became visible since the last one. `stats` comes with the last, where finish_reason is set.
+    """What became visible since the last output of the same request.
 
-    `logprobs` has an entry for each token, `events` the rounds since the last output, if the request asks for them;
-    so has `prompt_logprobs` for each token of the prompt, in the first output.
+    `finish_reason` and `stats` are set in the last output. If the request asks for them, `logprobs` has an entry for
+    each token, `events` has the rounds since the last output, and `prompt_logprobs` of the first output has an entry
+    for each token of the prompt.
     """
 
     token_ids: list[int]
@@ -231,7 +245,7 @@ class Output:
     events: list[RoundEvent] = field(default_factory=list)
 
     def add(self, output: "Output") -> None:
-        """What became visible next; its end is the whole's."""
+        """Append the next output of the same request."""
         self.token_ids += output.token_ids
         self.text += output.text
         self.logprobs += output.logprobs

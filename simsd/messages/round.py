@@ -1,6 +1,6 @@
-"""What the loop and the workers say to each other in a round: work, proposals and verdicts.
+"""The messages of a round between the loop and the workers: work, proposals and verdicts.
 
-A proposal is a list of drafted blocks, and a verdict a list of blocks that were decided; today each has one.
+A proposal is a list of drafted blocks, and a verdict is a list of decided blocks. Today each list has one entry.
 """
 
 from collections import Counter
@@ -16,14 +16,19 @@ from simsd.messages.request import DecodeParams, Report, RevealKind, TokenLogpro
 
 @dataclass(slots=True)
 class Work:
-    """One sequence's part of a round, for one worker; enough to rebuild all that the worker knows of it.
+    """One sequence's part of a round, for one worker. It suffices to rebuild all that the worker knows of the sequence.
 
-    The worker holds KV for `start` tokens; if it holds another number, it says so and does no more. `commit` are the
-    tokens of the whole blocks that follow. While a prompt is prefilled `block` is None, and at most `commit_limit` of
-    them are committed; else at most one block is owed, and the open block comes in the same forward. `gamma` > 0 asks
-    the draft for that many tokens, or tells the target to expect them; at 0 the target denoises by itself, unless
-    `proposal` has what it drafted in its own last forward. `prompt_tokens` is where the answer begins. `forced` are
-    tokens of the prompt that the target reveals one by one from the left, to know their log-probabilities.
+    total_tokens: the tokens to reserve pages for.
+    start: the number of tokens that the worker should hold KV for. commit: the tokens of the whole blocks that follow.
+    The worker may hold KV for some of `commit`, too. If it holds less than `start` or more than all of these, it only
+    reports how much it holds.
+    commit_limit: how many tokens of a prompt may be committed in this round.
+    block: the open block, or None while a prompt is prefilled. When it is given, the target has at most one block to
+    commit.
+    gamma: how many tokens the draft is asked for, or the target is told to expect. At 0 the target denoises by itself,
+    unless `proposal` holds what it drafted in its own last forward.
+    prompt_tokens: the position at which the answer begins.
+    forced: tokens of the prompt that the target reveals one by one from the left, for their log-probabilities.
     """
 
     seq_id: str
@@ -42,11 +47,12 @@ class Work:
 
 @dataclass(slots=True)
 class DraftedBlock:
-    """Drafted tokens of one block, in step order.
+    """The drafted tokens of one block, in step order.
 
-    offsets, tokens: [g]. confidence: [g], the draft's probability for what it revealed (of the position's best token);
-    in s2d2 the chance that the token will be accepted. q_ids, q_probs: [g, k], the distribution that each token was
-    sampled from; empty (k = 0) at temperature 0.
+    offsets, tokens: [g].
+    confidence: [g], the draft's probability of what it revealed. In s2d2 it is the chance that the token is accepted.
+    q_ids, q_probs: [g, k], the token ids and probabilities of the distribution that each token was sampled from. They
+    are empty (k = 0) at temperature 0, and in exact.
     """
 
     offsets: list[int]
@@ -57,28 +63,32 @@ class DraftedBlock:
 
     @classmethod
     def greedy(cls, offsets: list[int], tokens: list[int], confidence: list[float]) -> "DraftedBlock":
-        """Without the distributions that rejection sampling reads."""
+        """Make a drafted block without the distributions, which only rejection sampling reads."""
         count = len(offsets)
         return cls(offsets, tokens, confidence, np.zeros((count, 0), np.int64), np.zeros((count, 0), np.float32))
 
     def entries(self) -> Iterator[tuple[int, int]]:
-        """(offset, token) in step order."""
+        """Iterate over (offset, token) in step order."""
         return zip(self.offsets, self.tokens, strict=True)
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A chain of drafted blocks: the open one, and those behind it, each drafted as if the one before it stood."""
+    """A chain of drafted blocks: the open block and those after it, each drafted as if the one before were accepted."""
 
     blocks: list[DraftedBlock]
 
 
 @dataclass(slots=True)
 class Proposals:
-    """`items` has a sequence only when its draft is caught up; `cached` says how many tokens the draft holds KV for.
+    """What the draft answers to one call of `propose`.
 
-    `took_part` counts each sequence's forwards; `forwards` those of the batch, which neighbours may have made longer.
-    Both, and `rows` and `elapsed_s`, have those in which the draft went ahead since the last call; they took `ahead_s`.
+    items: a proposal by sequence id, only for sequences whose KV in the draft is complete.
+    cached: how many tokens of each sequence the draft holds KV for.
+    took_part: the number of forwards that each sequence had rows in. forwards, rows, elapsed_s: forwards of the whole
+    batch, rows in them, and their seconds.
+    ahead_s: the part of `elapsed_s` in which the draft worked ahead, since the last call. The other counts include
+    that work, too.
     """
 
     items: dict[str, Proposal]
@@ -92,7 +102,7 @@ class Proposals:
 
 @dataclass(slots=True)
 class DraftCost:
-    """Forwards, rows in them and seconds of some drafting; `took_part` counts the forwards of each sequence."""
+    """What some drafting cost: forwards, rows in them, and seconds. `took_part` counts forwards by sequence id."""
 
     took_part: Counter[str] = field(default_factory=Counter)
     forwards: int = 0
@@ -108,14 +118,17 @@ class DraftCost:
 
 @dataclass(slots=True)
 class DraftedAhead:
-    """What was drafted for `work`, whose open block follows the tokens of `assumed`, which were not decided yet."""
+    """What was drafted for `work` ahead of its round. `assumed` is the block before its open block, as it was drafted.
+
+    The target had not decided the assumed block yet.
+    """
 
     work: Work
     assumed: list[int]
     proposal: Proposal
 
     def serves(self, work: Work) -> bool:
-        """Whether `work` asks for just this: the assumed block came to stand, and nothing is revealed after it."""
+        """Whether this proposal answers `work`: the assumed block was accepted, and nothing has been revealed since."""
         then = self.work
         return (
             (work.block, work.gamma, work.params) == (then.block, then.gamma, then.params)
@@ -126,14 +139,17 @@ class DraftedAhead:
 
 @dataclass(slots=True)
 class Ahead:
-    """What one call of `propose_ahead` brought: by sequence, with the tokens that each has KV for, and the cost."""
+    """The result of one call of `propose_ahead`.
+
+    items: what was drafted, by sequence id. cached: how many tokens of each sequence the draft holds KV for.
+    """
 
     items: dict[str, DraftedAhead]
     cached: dict[str, int]
     cost: DraftCost
 
     def proposals(self, batch: list[Work]) -> Proposals | None:
-        """As if they had been asked for now; None unless all of `batch` are served."""
+        """Return these drafts as the answer to `propose(batch)`, or None unless they answer all of `batch`."""
         if not all(work.seq_id in self.items and self.items[work.seq_id].serves(work) for work in batch):
             return None
         return Proposals(
@@ -149,11 +165,13 @@ class Ahead:
 
 @dataclass(slots=True)
 class BlockVerdict:
-    """What the target decided of one block.
+    """What the target decided about one block.
 
-    `reveals` are (offset, token) in the order of their reveal, `kinds` and, where the request reports them, `logprobs`
-    have an entry for each. `steps` denoising steps were taken. `drafted` tokens were looked at; `proposed` are these,
-    (offset, token) in step order, if the request reports events. `fallback` tokens of simsd came without a draft.
+    reveals: (offset, token) in the order in which they were revealed.
+    kinds: how each of them got its token. logprobs: an entry for each, if the request reports log-probabilities.
+    proposed: the drafted tokens, as (offset, token) in step order, if the request reports events.
+    steps: denoising steps that were taken. drafted: the number of drafted tokens that were verified.
+    fallback: the number of tokens that were revealed without a draft, although the method is simsd.
     """
 
     reveals: list[tuple[int, int]] = field(default_factory=list)
@@ -167,11 +185,13 @@ class BlockVerdict:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the target decided of a sequence: a verdict for each block of the chain that it came to, in order.
+    """What the target decided about a sequence.
 
-    `proposal` is what the target drafts for itself. `cached` tokens have KV in the target now, of which `prefix_hit`
-    came from its prefix cache. `draft_cached` is the same of the draft, None if it took no part. The forwards are those
-    that the sequence had rows in.
+    cached: tokens that the target holds KV for now, of which `prefix_hit` came from its prefix cache.
+    blocks: a verdict for each decided block of the chain, in order.
+    draft_cached: tokens that the draft holds KV for, or None if it took no part.
+    proposal: what the target drafts for itself.
+    target_forwards, draft_forwards: the forwards that the sequence had rows in.
     """
 
     cached: int
@@ -184,7 +204,7 @@ class Verdict:
 
     @property
     def revealed(self) -> int:
-        """Tokens revealed in all blocks."""
+        """The number of tokens revealed in all blocks."""
         return sum(len(block.reveals) for block in self.blocks)
 
     @property
@@ -213,7 +233,11 @@ class Verdict:
 
 @dataclass(slots=True)
 class Verdicts:
-    """Of a round. Seconds are those inside the models' calls; of `draft_s`, `ahead_s` were over before it began."""
+    """The target's answer to one round of the whole batch: a verdict by sequence id, and what the round cost.
+
+    `target_s` and `draft_s` are seconds inside the models' calls. `ahead_s` is the part of `draft_s` that was spent
+    before the round began.
+    """
 
     items: dict[str, Verdict]
     target_forwards: int

@@ -1,4 +1,4 @@
-"""What a worker says of itself."""
+"""What a worker reports about itself."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,12 @@ Role = Literal["draft", "target"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker says of itself; the loop plans with it and `check_pair` compares two.
+    """The description of a worker. The loop plans with it, and `check_pair` compares two of them.
 
-    weights_hash: of the weights that it runs, whatever its name (`simsd.models.loading`); empty until they are read.
+    weights_hash: a hash of the weights that the worker runs (`simsd.models.loading`), which does not depend on the
+    model's name. It is empty until the weights have been read.
+    max_model_len: most tokens of prompt and answer together, a whole number of blocks.
+    page_size: tokens that a KV page holds. pages: pages of the pool. max_rows: most rows of one forward.
     """
 
     role: Role
@@ -30,13 +33,17 @@ class WorkerInfo:
     dtype: str
 
     def pages_needed(self, tokens: int) -> int:
-        """Pages that hold `tokens` tokens."""
+        """Return how many pages it takes to hold `tokens` tokens."""
         return -(-tokens // self.page_size)
 
 
 @dataclass(frozen=True, slots=True)
 class PageUse:
-    """Pages of a worker's pool: `held` by sequences, `cached` for reuse only, `free`."""
+    """How the pages of a worker's pool are used.
+
+    `held` pages belong to `sequences` running sequences. `cached` pages are kept only for the prefix cache. The others
+    are `free`.
+    """
 
     held: int
     cached: int

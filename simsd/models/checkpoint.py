@@ -1,4 +1,4 @@
-"""The files of a checkpoint: its settings, and what its safetensors hold. Nothing here reads a whole weight."""
+"""The files of a checkpoint: its settings, and the tensors of its safetensors. Nothing here reads a whole weight."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,14 @@ from simsd.models.registry import family_of
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-"""Types that weights may be stored in -> bytes. Integers and 8-bit floats mean nothing without their scales."""
+"""The types in which weights may be stored, and their sizes in bytes. Integers and 8-bit floats mean nothing without
+their scales."""
 COMPARED_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a tensor lies and what it is, as the header of its file says."""
+    """A stored tensor: its file, and its shape and type as the header of the file says."""
 
     path: Path
     shape: tuple[int, ...]
@@ -29,10 +30,10 @@ class Stored:
 
 
 def load_model_config(directory: Path, name: str = "") -> ModelConfig:
-    """The shape of a checkpoint's model, by its config.json and generation_config.json.
+    """Read the shape of a checkpoint's model from its config.json and generation_config.json.
 
-    `name` is the public name it came from, else the directory's; it tells a family what the files leave out.
-    `CheckpointError` for an unusable file or setting.
+    name: the checkpoint's public name, from which a family takes what the files do not tell; by default the name of the
+    directory. `CheckpointError` for an unusable file or setting.
     """
     path = directory / "config.json"
     if not path.is_file():
@@ -44,15 +45,15 @@ def load_model_config(directory: Path, name: str = "") -> ModelConfig:
 
 
 def layout_of(config: ModelConfig) -> Layout:
-    """The tensors that a checkpoint of this shape has."""
+    """Return the tensors that a checkpoint of this shape has."""
     return family_of(config.architecture).layout(config)
 
 
 def check_weights(directory: Path, layout: Layout) -> dict[str, Stored]:
-    """What the safetensors hold, which is exactly what the layout asks for, in its shapes.
+    """Check that the safetensors have exactly the tensors of the layout, and return where these are stored.
 
-    `CheckpointError` for a tensor that is missing, left over, of another shape or no float, and for a repeated one that
-    differs from what it repeats. Reads headers, and values only of repeated tensors.
+    `CheckpointError` if a tensor is missing, unexpected, of another shape or not of a type in `FLOATS`, or if a copy
+    differs from its original. Only headers are read, and the values of copies.
     """
     found, wanted = read_headers(directory), layout.shapes()
     copies = {key: of for key, of in layout.copies.items() if key in found}
@@ -78,7 +79,10 @@ def check_weights(directory: Path, layout: Layout) -> dict[str, Stored]:
 
 
 def read_headers(directory: Path) -> dict[str, Stored]:
-    """All tensors of the shards that the index names, or of the one file, in the order in which they are stored."""
+    """Return all tensors, in the order in which they are stored: of the shards in the index, or of the single file.
+
+    `CheckpointError` if a file is missing or damaged, or if two shards have the same tensor.
+    """
     index = directory / INDEX
     names = _shards(index) if index.is_file() else [WEIGHTS]
     found: dict[str, Stored] = {}
@@ -108,7 +112,7 @@ def _shards(index: Path) -> list[str]:
 
 
 def _equal(found: dict[str, Stored], key: str, of: str) -> bool:
-    """Whether two tensors have the same values, compared some rows at a time."""
+    """Whether two tensors have the same values. Some rows are read at a time."""
     import torch
 
     one, other = (found[name] for name in (key, of))

@@ -1,4 +1,4 @@
-"""The shape of a model, as its family reads it from a checkpoint. No torch: `simsd plan` needs shapes only."""
+"""The shape of a model, as its family reads it from a checkpoint. `simsd plan` uses it without torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +22,10 @@ DEFAULT_ROPE_THETA = 10000.0
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a model. `block_size`, `mask_token_id` are None where neither the files nor the name tell them.
+    """The shape of a model. A family that needs more fields has a subclass.
 
-    named: the fields that only the checkpoint's name tells. A family with more to say has a subclass.
+    `block_size` and `mask_token_id` are None if neither the files nor the checkpoint's name tell them. named: the
+    fields that only the name tells.
     """
 
     architecture: str
@@ -45,7 +46,7 @@ class ModelConfig:
     named: tuple[str, ...] = ()
 
     def share(self, ranks: int) -> "ModelConfig":
-        """The shape of one rank's part; `ConfigError` unless all ranks get whole heads and equal parts of the rest."""
+        """Return the shape of one rank's part. `ConfigError` unless all ranks get whole heads and equal parts."""
         parts = {}
         for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
             size = getattr(self, name)
@@ -56,7 +57,7 @@ class ModelConfig:
 
     @property
     def parameters(self) -> int:
-        """Number of weights (embedding counted once where tied)."""
+        """The number of weights. A tied embedding is counted once."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_attention_heads + self.num_key_value_heads)
         layer = attention + 3 * self.hidden_size * self.intermediate_size + 2 * (self.hidden_size + self.head_dim)
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
@@ -66,10 +67,11 @@ class ModelConfig:
 def standard_fields(
     config: ConfigFile, generation: ConfigFile | None, keys: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The fields of a `ModelConfig` from files that write them as transformers does; for families to complete.
+    """Read the fields of a `ModelConfig` from files that follow transformers. A family may change them afterwards.
 
-    keys: field -> its key in config.json, for the fields that the family writes under another name. The end-of-sequence
-    ids are those of generation_config.json, else of config.json. `mask_token_id` and `block_size` are None if absent.
+    keys: the key in config.json of each field that the family writes under another name. The end-of-sequence ids are
+    those of generation_config.json, or else of config.json. `mask_token_id` and `block_size` are None if absent.
+    `CheckpointError` for a setting that is missing or not allowed.
     """
     keys = {name: (keys or {}).get(name, name) for name in ModelConfig.__dataclass_fields__}
     config.require([keys[name] for name in (*SIZES, "rms_norm_eps")])

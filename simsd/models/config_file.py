@@ -1,4 +1,4 @@
-"""A checkpoint's JSON files, read one value at a time: each of the right type and range, or refused by name."""
+"""A checkpoint's JSON files. Each value is read by itself, and refused by name if its type or range is wrong."""
 
 import json
 import math
@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 from simsd.errors import CheckpointError
 
 SHOWN_CHARS = 100
-"""Of a value in an error."""
+"""How many characters of a value an error shows."""
 ROPE_KEYS = ("rope_scaling", "rope_parameters")
-"""The keys under which transformers has described a model's RoPE, the older one first."""
+"""The keys under which versions of transformers describe a model's RoPE, the older one first."""
 DEFAULT_ROPE = {"type": ("default",), "rope_type": ("default",), "factor": (1,), "partial_rotary_factor": (1,)}
-"""What such a description may hold beside the base: key -> the values that leave RoPE as it is."""
+"""What such a description may hold beside the base: for each key, the values that leave RoPE as it is."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; `CheckpointError` if it is none."""
+    """Read a JSON object from a file. `CheckpointError` if the file cannot be read or holds anything else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -33,7 +33,7 @@ class ConfigFile:
     """One JSON file of a checkpoint, with a method for each kind of value.
 
     Every error is a `CheckpointError` that names the file, the key, what is allowed and what was found. A key whose
-    value is null counts as absent, since that is how transformers writes settings that a model does not use.
+    value is null counts as absent, because transformers writes settings that a model does not use as null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,14 +41,14 @@ class ConfigFile:
 
     @property
     def architecture(self) -> str:
-        """The one class that `architectures` names."""
+        """The class that `architectures` names; it must name exactly one."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
             self.refuse("architectures", "must name exactly one class")
         return names[0]
 
     def require(self, keys: Collection[str]) -> None:
-        """All of these keys are there and have a value."""
+        """Check that all of these keys are present and have a value."""
         if missing := [key for key in keys if key not in self.values]:
             raise CheckpointError(f"{self.path}: lacks {', '.join(missing)}")
         for key in keys:
@@ -56,7 +56,7 @@ class ConfigFile:
                 self.refuse(key, "must have a value")
 
     def integer(self, key: str, low: int = 1, high: int | None = None) -> int | None:
-        """A whole number in [low, high], written as one: not "4", 4.0 or true."""
+        """Return a whole number in [low, high], or None if the key is absent. "4", 4.0 and true are refused."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -65,11 +65,11 @@ class ConfigFile:
         return value
 
     def positive(self, key: str) -> float | None:
-        """A finite number above 0."""
+        """Return a finite number above 0, or None if the key is absent."""
         return self._positive(key, self.values.get(key))
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false, written so: not "false", 0 or 1."""
+        """Return true or false. "false", 0 and 1 are refused."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -78,7 +78,7 @@ class ConfigFile:
         return value
 
     def token_ids(self, key: str, vocab_size: int) -> tuple[int, ...] | None:
-        """One id or a list of ids, each in [0, vocab_size)."""
+        """Return one id or a list of ids, each in [0, vocab_size), as a tuple; None if the key is absent."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -88,9 +88,9 @@ class ConfigFile:
         return tuple(ids)
 
     def neutral(self, table: Mapping[str, Collection[Any]]) -> None:
-        """Settings that would change the result and are not supported are absent, or say what holds anyway.
+        """Check that settings which are not supported are absent, or have a value that does not change the result.
 
-        table: key -> the values that change nothing.
+        table: for each key, the values that do not change the result.
         """
         for key, allowed in table.items():
             if not _is_neutral(self.values.get(key), allowed):
@@ -98,7 +98,7 @@ class ConfigFile:
                 self.refuse(key, f"is supported as {wanted} only" if allowed else "is not supported")
 
     def full_attention(self, layers: int) -> None:
-        """No layer attends through a sliding window, or by another kind of attention."""
+        """Check that no layer uses a sliding window or any other kind of attention than full attention."""
         window = self.values.get("sliding_window")
         if self.flag("use_sliding_window", default=window is not None):
             key = "use_sliding_window" if window is None else "sliding_window"
@@ -108,10 +108,10 @@ class ConfigFile:
             self.refuse("layer_types", f"must be full_attention for each of the {layers} layers")
 
     def rope_theta(self, default: float) -> float:
-        """The base of the default RoPE, wherever it is written; any other RoPE is refused.
+        """Return the base of the default RoPE. Any other RoPE is refused.
 
-        The base may stand beside the other settings, within `rope_scaling` or `rope_parameters`, or within these once
-        for each kind of attention. What is written several times must agree.
+        The base may be a setting of its own, be inside `rope_scaling` or `rope_parameters`, or be inside these once for
+        each kind of attention. If it is written several times, all must agree.
         """
         bases = {} if (base := self.positive("rope_theta")) is None else {"rope_theta": base}
         for name, rope in self._rope_descriptions():
@@ -128,7 +128,7 @@ class ConfigFile:
         return next(iter(bases.values()), default)
 
     def _rope_descriptions(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each description with its name; those of several kinds of attention one by one."""
+        """Yield each description of RoPE with its name. One that is given for each kind of attention is split up."""
         for key in ROPE_KEYS:
             rope = self.values.get(key)
             if rope is None:
@@ -148,16 +148,16 @@ class ConfigFile:
         return float(value)
 
     def refuse(self, key: str, why: str) -> NoReturn:
-        """Raise the error "FILE: KEY <why>; it is VALUE"."""
+        """Raise the `CheckpointError` "FILE: KEY <why>; it is VALUE"."""
         raise CheckpointError(f"{self.path}: {key} {why}; it is {_written(self.values.get(key))}")
 
 
 def _written(value: Any) -> str:
-    """A value as the file writes it, the beginning of a long one."""
+    """Return a value as the file writes it, cut if it is long."""
     text = json.dumps(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def _is_neutral(value: Any, allowed: Collection[Any]) -> bool:
-    """Null, or one of the values allowed; a flag is no number."""
+    """Whether a value is null or among those allowed. True and 1 are different values."""
     return value is None or any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)

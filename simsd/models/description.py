@@ -1,8 +1,8 @@
-"""What can be said of a model, and found wrong with it, before any weight is read.
+"""The description and the checks of a model that need no weights.
 
-`describe` is the one description of a checkpoint under some settings. A worker adds to it what needs the weights;
-`simsd models`, `simsd serve` and `build_app` call it, with the checks of the weights' files and of the pair, before
-anything starts.
+`describe` is the only description of a checkpoint under given settings. A worker adds what needs the weights. `simsd
+models`, `simsd serve` and `build_app` check the models before anything starts: the description, the weights' files, and
+whether the pair fits.
 """
 
 import logging
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 def check_startup(draft_config: WorkerConfig | None, target_config: WorkerConfig) -> None:
-    """Raise what starting these workers on this machine would raise, in about a second and without reading a weight.
+    """Raise what starting these workers on this machine would raise, without reading a weight, in about a second.
 
-    Reads config.json, tokenizer files and the headers of the safetensors. `CheckpointError`, `ConfigError` or
-    `PairMismatchError`; each names the model, or both, and what to do.
+    It reads config.json, the tokenizer's files and the headers of the safetensors, and fetches a model of the hub that
+    is not here. Raises `CheckpointError`, `ConfigError` or `PairMismatchError`.
     """
     infos = []
     for config in _both(draft_config, target_config):
@@ -40,10 +40,10 @@ def check_startup(draft_config: WorkerConfig | None, target_config: WorkerConfig
 
 
 def check_where_present(draft_config: WorkerConfig | None, target_config: WorkerConfig) -> None:
-    """As `check_startup`, of the models whose files this machine has; nothing is fetched, and no device asked for.
+    """Check the models whose files this machine has, as `check_startup` does, but fetch nothing and check no device.
 
-    For a machine that does not run the models, as the head of a cluster: what is not here may well be where the engines
-    run, so it is not checked, and a line in the log says so.
+    This is for a machine that does not run the models, such as the head of a cluster. Files that are missing here may
+    be on the machines that run them, so such a model is not checked, and a line in the log says so.
     """
     infos = []
     for config in _both(draft_config, target_config):
@@ -57,16 +57,16 @@ def check_where_present(draft_config: WorkerConfig | None, target_config: Worker
 
 
 def describe(config: WorkerConfig, directory: Path | None = None) -> WorkerInfo:
-    """What the worker of these settings says of itself, but for what needs the weights or the device.
+    """Describe the worker of these settings, except for what needs the weights or the device.
 
-    directory: of the checkpoint, if the caller has resolved its name. `weights_hash` is empty; device and dtype are as
-    asked for. `CheckpointError` where files or their settings are unusable, `ConfigError` where the settings contradict
-    them or each other.
+    directory: the checkpoint's directory, if the caller has resolved its name. In the result `weights_hash` is empty,
+    and device and dtype are those of the settings. `CheckpointError` if the files are unusable, and `ConfigError` if
+    the settings contradict them or each other.
     """
     directory = directory or resolve_model(config.model, config.role)
     shape = load_model_config(directory, config.model)
-    shape.share(config.tensor_parallel)  # or `ConfigError`
-    dtype_on(config, config.device)  # or `ConfigError`
+    shape.share(config.tensor_parallel)  # Raises `ConfigError` if it cannot be shared.
+    dtype_on(config, config.device)  # Raises `ConfigError` if the device cannot compute in the dtype.
     block_size, mask_token_id = _block_and_mask(config, shape)
     tokenizer = Tokenizer.load(directory, mask_token_id)
     if tokenizer.vocab_size > shape.vocab_size:
@@ -90,14 +90,14 @@ def describe(config: WorkerConfig, directory: Path | None = None) -> WorkerInfo:
         max_model_len=longest // block_size * block_size,
         page_size=page_size,
         pages=config.kv_tokens // page_size,
-        max_rows=max(config.max_rows, block_size * (block_size + 2)),  # every branch of a whole block fits
+        max_rows=max(config.max_rows, block_size * (block_size + 2)),  # All branches of a block must fit.
         device=config.device,
         dtype=config.dtype,
     )
 
 
 def available_device(config: WorkerConfig) -> str:
-    """The device that the setting means on this machine; `ConfigError` if it is not there."""
+    """Return the device that the setting means on this machine. `ConfigError` if the device is not available."""
     import torch
 
     if config.device == "auto":
@@ -111,7 +111,7 @@ def available_device(config: WorkerConfig) -> str:
 
 
 def dtype_on(config: WorkerConfig, device: str) -> str:
-    """The name of torch's dtype that the setting means on a device; `ConfigError` if that cannot compute in it."""
+    """Return the name of torch's dtype that the setting means on a device. `ConfigError` if the device lacks it."""
     if config.dtype == "auto":
         return "float32" if device == "cpu" else "bfloat16"
     if config.dtype == "float16" and device == "cpu":
@@ -130,7 +130,10 @@ def _check_files_of(config: WorkerConfig, directory: Path) -> WorkerInfo:
 
 
 def _block_and_mask(config: WorkerConfig, shape: ModelConfig) -> tuple[int, int]:
-    """Block size and mask id: of the settings, else of the files, else of the checkpoint's name, which is said then."""
+    """Return block size and mask id from the settings, else from the files, else from the checkpoint's name.
+
+    If only the name tells them, a warning says so.
+    """
     if named := [f"{name} {getattr(shape, name)}" for name in shape.named if getattr(config, name) is None]:
         _say_once(f"{config.model}: only the checkpoint's name tells {' and '.join(named)}")
     block_size = shape.block_size if config.block_size is None else config.block_size
@@ -145,7 +148,7 @@ def _block_and_mask(config: WorkerConfig, shape: ModelConfig) -> tuple[int, int]
 
 
 def _ends(config: WorkerConfig, shape: ModelConfig, tokenizer: Tokenizer, mask_token_id: int) -> tuple[int, ...]:
-    """The ids that end an answer: those of the files, and the end of a turn even where they forget it."""
+    """Return the ids that end an answer: those of the files, and end-of-turn tokens even if the files omit them."""
     turns = map(tokenizer.token_id, family_of(shape.architecture).end_of_turn)
     ends = {*shape.eos_token_ids, *(turn for turn in turns if turn is not None)}
     if mask_token_id in ends:
@@ -155,5 +158,5 @@ def _ends(config: WorkerConfig, shape: ModelConfig, tokenizer: Tokenizer, mask_t
 
 @cache
 def _say_once(line: str) -> None:
-    """A description is made more than once before a server is up; a person needs to read it once."""
+    """Log a warning once, because a model is described several times before a server is up."""
     logger.warning(line)

@@ -1,6 +1,6 @@
-"""What is particular to a kind of checkpoint, in one place: a `Family`.
+"""The `Family`, which holds all that is particular to one kind of checkpoint.
 
-Importing this module and the families imports no torch: a checkpoint can be described without it.
+This module and the families import no torch, so that a checkpoint can be described without it.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simsd.models.config import ModelConfig
 from simsd.models.config_file import ConfigFile
 
-if TYPE_CHECKING:  # it comes with torch
+if TYPE_CHECKING:  # This module imports torch.
     from simsd.models.model import BlockDiffusionModel
 
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:  # it comes with torch
 class Piece:
     """A tensor of a checkpoint, or some of its rows, and the parameter of the model that takes it.
 
-    key: the tensor's name in the checkpoint. shape: of the piece, in the whole model. parameter: its name in the model;
-    pieces of the same parameter lie one below the other, along dimension 0, in the order of the layout.
-    start: the piece's first row, where several pieces share a tensor; the layout has them in the order of their rows.
-    shared: the dimension of which each rank of a
-    tensor-parallel model has an equal part; None if every rank has all of it.
+    key: the tensor's name in the checkpoint.
+    shape: the shape of the piece in the whole model.
+    parameter: the name of the model's parameter. Pieces of the same parameter are stacked along dimension 0, in the
+    order of the layout.
+    start: the first row of the piece, if several pieces share a tensor. The layout has them in the order of their rows.
+    shared: the dimension of which each rank of a tensor-parallel model has an equal part; None if every rank has all.
     """
 
     key: str
@@ -32,7 +33,7 @@ class Piece:
     shared: int | None = None
 
     def part(self, rank: int, ranks: int) -> tuple[slice, ...]:
-        """Where in the checkpoint's tensor the rank's part of this piece lies, a slice for each dimension."""
+        """Return the rank's part of this piece in the checkpoint's tensor, as a slice for each dimension."""
         bounds = [(0, size) for size in self.shape]
         if self.shared is not None:
             size = self.shape[self.shared] // ranks
@@ -43,17 +44,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The tensors that a checkpoint has, no more and no less, and where they go.
+    """Exactly the tensors that a checkpoint has, and the parameters that take them.
 
-    copies: tensors that a checkpoint may repeat under another name, such as a tied head; name -> the key whose values
-    it must have.
+    copies: tensors that a checkpoint may have in addition, such as a tied head, each with the key of the tensor whose
+    values it must repeat.
     """
 
     pieces: tuple[Piece, ...]
     copies: Mapping[str, str] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Key -> shape of the whole tensor in the checkpoint."""
+        """Return the shape of each tensor in the checkpoint, by its key."""
         shapes: dict[str, tuple[int, ...]] = {}
         for piece in self.pieces:
             before = shapes.get(piece.key, (0,))
@@ -63,14 +64,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of checkpoint, found by its architecture's name (simsd/models/registry.py).
+    """A kind of checkpoint, which is found by its architecture's name (simsd/models/registry.py).
 
-    read_config: from config.json, generation_config.json (None if there is none) and the checkpoint's public name to
-    the model's shape. `CheckpointError` for whatever is missing, is no value of its key, or would change the result
-    and is not supported.
-    layout: where the tensors of a checkpoint of this shape go.
-    network: the model, for the shape of one rank. Its parameters need no values and its tables are not made yet: it is
-    built on torch's meta device.
+    read_config: returns the model's shape from config.json, generation_config.json (None if there is none) and the
+    checkpoint's public name. It raises `CheckpointError` for a setting that is missing, that has a value which is not
+    allowed, or that would change the result and is not supported.
+    layout: returns which parameters take the tensors of a checkpoint of this shape.
+    network: returns the model for the shape of one rank. It may be called on torch's meta device, so parameters need no
+    values, and `make_tables` is called later.
     end_of_turn: the strings that end a turn of the chat template. Those that the vocabulary has end an answer.
     """
 

@@ -1,4 +1,4 @@
-"""From a model's name to its files."""
+"""The files of a model, by its name."""
 
 from pathlib import Path
 
@@ -7,16 +7,17 @@ from simsd.errors import CheckpointError
 
 ASSETS = Path(__file__).parents[1] / "assets"
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
-"""What is fetched from a hub: weights as safetensors, settings, tokenizer. Never code, never pickles."""
+"""The files that are fetched from a hub: settings, tokenizer, and weights as safetensors. Neither code nor pickles are
+fetched."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How the file begins that Git leaves in the place of a large one whose content was not fetched."""
+"""The beginning of the small file that Git leaves in place of a large one whose content was not fetched."""
 
 
 def resolve_model(name: str, role: str) -> Path:
-    """The directory of a checkpoint. `role` is "draft" or "target" and tells which half of the shipped pair is meant.
+    """Return the directory of a checkpoint, and fetch it from the hub if need be.
 
-    `name` is "shipped", a directory, or the name of a repository on the Hugging Face hub (fetched once, then cached).
-    `CheckpointError` says what was tried.
+    name: "shipped", a directory, or the name of a repository on the Hugging Face hub, which is fetched once and then
+    cached. role: "draft" or "target", which tells the shipped models apart. `CheckpointError` says what was tried.
     """
     if name == SHIPPED:
         directory = ASSETS / role
@@ -34,9 +35,9 @@ def resolve_model(name: str, role: str) -> Path:
 
 
 def resolve_here(name: str, role: str) -> Path | None:
-    """As `resolve_model`, of what this machine has: nothing is fetched, and None where the files are elsewhere.
+    """Return the directory of a checkpoint if its files are on this machine, else None. Nothing is fetched.
 
-    A model of the hub counts as here once its settings and its weights are in the cache.
+    A model of the hub is on this machine if its config.json and some of its weights are in the cache.
     """
     if name == SHIPPED or Path(name).expanduser().exists():
         return resolve_model(name, role)
@@ -46,7 +47,7 @@ def resolve_here(name: str, role: str) -> Path | None:
 
     try:
         directory = Path(snapshot_download(name, allow_patterns=list(FILES), local_files_only=True))
-    except Exception:  # as in `_download`: whatever the client raises, and none of it means that the model is bad
+    except Exception:  # The client may raise anything, and nothing that it raises means that the model is bad.
         return None
     whole = (directory / "config.json").is_file() and any(directory.glob("*.safetensors"))
     return directory if whole else None
@@ -57,7 +58,7 @@ def _could_be_of_the_hub(name: str) -> bool:
 
 
 def check_files(directory: Path) -> None:
-    """`CheckpointError` that names the file if one of the checkpoint's is a Git-LFS pointer, not its content."""
+    """Raise a `CheckpointError` if a file of the checkpoint is a Git-LFS pointer instead of its content."""
     for path in sorted(path for pattern in FILES for path in directory.glob(pattern) if path.is_file()):
         with path.open("rb") as file:
             if file.read(len(LFS_POINTER)) == LFS_POINTER:
@@ -74,7 +75,7 @@ def _download(name: str, role: str) -> Path:
         raise CheckpointError(
             f"{role}: {name} is neither a directory here nor in the hub's cache, and the hub cannot be reached"
         ) from error
-    except Exception as error:  # whatever the hub's client raises, the user needs to know what was tried
+    except Exception as error:  # The hub's client may raise anything, and the user must know what was tried.
         summary = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{role}: {name} is not a directory here, and fetching it from the hub failed: {summary}"

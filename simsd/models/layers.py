@@ -1,4 +1,4 @@
-"""The parts the model families share. Rows are flat: N is the number of rows, whatever sequences they belong to."""
+"""The parts that model families share. Rows are flat: N is the number of rows of all sequences together."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q [N, H, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, H * D]; attention behind one interface."""
+"""Attention, as the models call it: (layer, q [N, H, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, H * D]."""
 
 
 Reduce = Callable[[Tensor], Tensor]
@@ -15,7 +15,7 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 class SharedLinear(nn.Linear):
-    """A linear layer whose input is split over ranks; `reduce` adds up their partial outputs."""
+    """A linear layer whose input is split over ranks. `reduce` adds up their partial outputs."""
 
     reduce: Reduce | None = None
 
@@ -25,15 +25,15 @@ class SharedLinear(nn.Linear):
 
 
 def empty_embedding(rows: int, size: int) -> nn.Embedding:
-    """An embedding [rows, size] whose weights hold nothing yet; torch's own constructor would draw them."""
+    """Make an embedding [rows, size] with uninitialised weights. Torch's own constructor would draw random ones."""
     return nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)
 
 
 class FastNorm:
-    """RMS norm in four operations; on a CPU torch's own is a chain of seven."""
+    """RMS norm in four operations. On a CPU torch's own takes seven."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        """weight [..., size], multiplied into what is normalised over the last dimension."""
+        """weight: [..., size], the factor that is applied after normalising over the last dimension."""
         size = weight.shape[-1]
         self.scale, self.floor = weight * size**0.5, torch.tensor((size * eps) ** 0.5)
 
@@ -42,6 +42,8 @@ class FastNorm:
 
 
 class RMSNorm(nn.Module):
+    """RMS norm with a weight, which becomes a `FastNorm` once the weights are in place (`prepare`)."""
+
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
@@ -52,12 +54,12 @@ class RMSNorm(nn.Module):
         self.fast = FastNorm(self.weight, self.eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., size] -> the same shape, normalised over the last dimension."""
+        """Normalise x [..., size] over the last dimension; the shape stays the same."""
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps) if self.fast is None else self.fast(x)
 
 
 def rope_table(positions: int, head_dim: int, theta: float) -> Tensor:
-    """[positions, 2, head_dim] float32: cosines and sines for the rotate-half convention.
+    """Return the cosines and sines for the rotate-half convention, [positions, 2, head_dim] float32.
 
     The sines of the first half are negated, so that `apply_rope` need not negate half of every x.
     """
@@ -68,13 +70,13 @@ def rope_table(positions: int, head_dim: int, theta: float) -> Tensor:
 
 
 def apply_rope(x: Tensor, rope: Tensor) -> Tensor:
-    """x [N, H, D] rotated by rope [N, 2, D]; computed in rope's dtype, returned in x's."""
+    """Rotate x [N, H, D] by rope [N, 2, D]. It is computed in the dtype of rope, and returned in that of x."""
     cos, sin = rope[:, :1], rope[:, 1:]
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with per-head RMS norms of q and k before RoPE; q, k, v in one matrix."""
+    """Grouped-query attention with per-head RMS norms of q and k before RoPE. One matrix projects to q, k and v."""
 
     def __init__(self, layer: int, hidden: int, heads: int, kv_heads: int, head_dim: int, eps: float) -> None:
         super().__init__()
@@ -89,21 +91,21 @@ class Attention(nn.Module):
         self.fast = FastNorm(self._qk_weight(), self.eps)
 
     def _qk_weight(self) -> Tensor:
-        """[H + Hkv, D]."""
+        """Return the norms' weights of q and k together, [H + Hkv, D]."""
         return torch.cat((self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)))
 
     def forward(self, x: Tensor, rope: Tensor, attend: Attend) -> Tensor:
-        """x [N, hidden], rope [N, 2, D] -> [N, hidden]."""
+        """Attend for x [N, hidden] with rope [N, 2, D], and return [N, hidden]."""
         qkv = self.qkv_proj(x).view(-1, self.heads + 2 * self.kv_heads, self.head_dim)
         qk, v = qkv.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
-        # q and k are normalised and rotated together: on small batches the number of launches is what costs.
+        # q and k are normalised and rotated together, because small batches are limited by the number of launches.
         qk = self.fast(qk) if self.fast else F.rms_norm(qk, (self.head_dim,), eps=self.eps) * self._qk_weight()
         q, k = apply_rope(qk, rope).split((self.heads, self.kv_heads), dim=1)
         return self.o_proj(attend(self.layer, q, k, v))
 
 
 class SwiGLU(nn.Module):
-    """Gated feed-forward; gate and up in one matrix."""
+    """The gated feed-forward layer. One matrix projects to gate and up."""
 
     def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
@@ -111,6 +113,6 @@ class SwiGLU(nn.Module):
         self.down_proj = SharedLinear(intermediate, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [N, hidden] -> [N, hidden]."""
+        """Return the layer's output [N, hidden] for x [N, hidden]."""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         return self.down_proj(F.silu(gate) * up)

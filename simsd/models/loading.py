@@ -1,4 +1,4 @@
-"""Weights from a checkpoint into a model, and back."""
+"""Loading the weights of a checkpoint into a model, and saving them."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ from simsd.models.model import BlockDiffusionModel
 from simsd.models.registry import family_of
 
 HASHED_VALUES = 64
-"""Of each parameter, about; more than a hash of so many weights needs."""
+"""About this number of values of each parameter goes into the hash of the weights."""
 
 
 def build_model(config: ModelConfig) -> BlockDiffusionModel:
-    """A float32 model to be trained on the CPU, whose parameters may hold anything.
+    """Make a float32 model on the CPU, to be trained. Its parameters have arbitrary values.
 
     `CheckpointError` if the architecture is not in the registry.
     """
@@ -34,13 +34,13 @@ def build_model(config: ModelConfig) -> BlockDiffusionModel:
 
 
 def empty_model(config: ModelConfig, dtype: torch.dtype, device: str) -> BlockDiffusionModel:
-    """A model for inference whose parameters have their memory on the device and hold nothing yet.
+    """Make a model for inference whose parameters are allocated on the device but not initialised.
 
-    Whoever fills them calls `make_tables` afterwards.
+    The caller must fill them, and call `make_tables` afterwards.
     """
     with torch.device("meta"):
         model = family_of(config.architecture).network(config)
-    # As `Module.to_empty` would, which imports half of torch to ask tensors without memory for others like them.
+    # `Module.to_empty` would do the same, but it imports large parts of torch.
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             empty = torch.empty(parameter.shape, dtype=dtype, device=device)
@@ -56,11 +56,11 @@ def load_model(
     rank: int = 0,
     ranks: int = 1,
 ) -> BlockDiffusionModel:
-    """Strictly load a checkpoint directory (one safetensors file or shards) in `dtype` on `device`.
+    """Load a checkpoint (one safetensors file or shards) in `dtype` on `device`.
 
-    Every tensor must be there with the right shape and none may be left over, else `CheckpointError`. With several
-    `ranks`, the part of one of them, and nothing else is read. Each tensor is read once, converted and placed as it
-    comes: beside the weights a CPU holds at most about one tensor of the checkpoint at a time.
+    Every tensor must be present with the right shape and none may be left over, else `CheckpointError`. With several
+    `ranks`, only the part of rank `rank` is read. Each tensor is read once, and converted and placed at once, so beside
+    the weights the host holds about one tensor of the checkpoint at a time.
     """
     config = load_model_config(directory, name)
     part, layout = config.share(ranks), layout_of(config)
@@ -69,7 +69,7 @@ def load_model(
     targets = dict(zip(layout.pieces, _targets(model, layout, ranks), strict=True))
     if sum(target.numel() for target in targets.values()) != sum(p.numel() for p in model.parameters()):
         raise InternalError(f"the layout of {config.architecture} does not fill every parameter")
-    # Nothing to see for two seconds; then a bar, where someone can see it.
+    # After two seconds a progress bar appears, if the output is a terminal.
     tensors = _read(stored, layout.pieces, rank, ranks)
     for piece, tensor in tqdm(tensors, total=len(targets), unit="tensor", delay=2, disable=None):
         place(tensor, targets[piece])
@@ -78,12 +78,15 @@ def load_model(
 
 
 def place(tensor: Tensor, target: Tensor) -> None:
-    """Copy a tensor of the host to `target`, to whose device it goes first and whose dtype it takes there."""
+    """Copy a tensor of the host to `target`. It is moved to the device first and converted there."""
     target.copy_(tensor.to(target.device))
 
 
 def checkpoint_tensors(model: BlockDiffusionModel) -> dict[str, Tensor]:
-    """The checkpoint's tensors of a whole model: views of its parameters, but for tensors of several pieces."""
+    """Return a whole model's weights as the tensors of a checkpoint, by key.
+
+    They are views of the parameters, except for tensors that are made of several pieces.
+    """
     layout = layout_of(model.config)
     parts: dict[str, list[Tensor]] = {}
     for piece, target in zip(layout.pieces, _targets(model, layout, ranks=1), strict=True):
@@ -92,13 +95,13 @@ def checkpoint_tensors(model: BlockDiffusionModel) -> dict[str, Tensor]:
 
 
 def save_model(model: BlockDiffusionModel, path: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write a safetensors file under the checkpoint's own names."""
+    """Write a model's weights to a safetensors file, under the names that its checkpoints use."""
     tensors = {key: t.detach().to(dtype).contiguous().clone() for key, t in checkpoint_tensors(model).items()}
     save_file(tensors, path, metadata={"format": "pt"})
 
 
 def weights_hash(model: BlockDiffusionModel) -> str:
-    """A hash of some values of each parameter, which tells apart weights that have the same name and shapes."""
+    """Return a hash of some values of each parameter. It tells apart weights with the same name and shapes."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         values = parameter.detach().flatten()[:: max(1, parameter.numel() // HASHED_VALUES)]
@@ -107,7 +110,7 @@ def weights_hash(model: BlockDiffusionModel) -> str:
 
 
 def _targets(model: BlockDiffusionModel, layout: Layout, ranks: int) -> Iterator[Tensor]:
-    """For each piece the part of a parameter that takes it, in a model that is one of `ranks`."""
+    """Yield, for each piece, the part of a parameter that takes it, in a model that is one of `ranks`."""
     parameters = dict(model.named_parameters())
     filled = dict.fromkeys(parameters, 0)
     for piece in layout.pieces:
@@ -119,10 +122,10 @@ def _targets(model: BlockDiffusionModel, layout: Layout, ranks: int) -> Iterator
 
 
 def _read(stored: dict[str, Stored], pieces: Iterable[Piece], rank: int, ranks: int) -> Iterator[tuple[Piece, Tensor]]:
-    """Each piece's part for the rank, file by file in the order in which they are stored.
+    """Yield the rank's part of each piece, file by file, in the order in which the tensors are stored.
 
-    A file is mapped, and what was read of it counts as this process's memory for as long as it is open. So it is opened
-    anew when more has been read of it than the largest tensor has.
+    Files are mapped, and what has been read of a file counts as memory of this process while the file is open. So a
+    file is opened again before more has been read of it than the size of the largest tensor.
     """
     largest = max(_bytes(each) for each in stored.values())
     wanted: dict[str, list[Piece]] = {}

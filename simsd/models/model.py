@@ -1,4 +1,4 @@
-"""What the engine asks of a model, whatever its family."""
+"""The interface of a model, whatever its family."""
 
 from abc import ABC, abstractmethod
 
@@ -9,22 +9,23 @@ from simsd.models.layers import Attend, Attention, Reduce, RMSNorm, SharedLinear
 
 
 class BlockDiffusionModel(nn.Module, ABC):
-    """A network whose row i predicts the token at position i, bidirectional within a block, causal between blocks.
+    """A network in which the row of a position predicts the token at that position.
 
-    Rows are flat, whatever sequences they belong to; the model never looks at masks, pages or batches. This is an
-    abstract class rather than a typing.Protocol, since it is a torch module too.
+    Attention is bidirectional within a block and causal between blocks. Rows are flat, whatever sequences they belong
+    to; the model knows nothing of masks, pages or batches. The class is abstract rather than a typing.Protocol, because
+    a model is a torch module, too.
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        """config: the shape of this rank's part. Parameters need no values, and tables are left to `make_tables`."""
+        """config: the shape of this rank's part. Parameters need no values here, and `make_tables` makes the tables."""
         super().__init__()
         self.config = config
 
     @abstractmethod
     def forward(self, token_ids: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
-        """Hidden states of the last layer, normalised.
+        """Return the normalised hidden states of the last layer, [N, hidden].
 
-        token_ids [N] int64, position_ids [N] int64 in [0, max_position_embeddings) -> [N, hidden].
+        token_ids: [N] int64. position_ids: [N] int64, in [0, max_position_embeddings).
         """
 
     @property
@@ -34,19 +35,20 @@ class BlockDiffusionModel(nn.Module, ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [M, hidden] (only the rows that need a prediction) -> [M, V] float32."""
+        """Return the logits, [M, V] float32. hidden: [M, hidden], only the rows that need a prediction."""
 
     @abstractmethod
     def make_tables(self) -> None:
-        """Compute what is no weight, such as RoPE's table, in float32 on the device of the weights.
+        """Compute tables that are not weights, such as RoPE's, in float32 on the device of the weights.
 
-        Called after the weights are in place: a cast of the model to a shorter dtype would have rounded the tables.
+        It is called after the weights are in place, because casting the model to a shorter dtype would round the
+        tables.
         """
 
     def prepare(self) -> None:
-        """Make small float32 forwards on a CPU faster, once the weights are in place; they must not change afterwards.
+        """Make small float32 forwards on a CPU faster. The weights must be in place and must not change afterwards.
 
-        Weights that lie column by column need no transposing on their way into a product: a ninth off a forward of four
+        Weights are stored by columns, so that products need not transpose them. This saves a ninth of a forward of four
         to twelve rows.
         """
         for module in self.modules():
@@ -56,7 +58,7 @@ class BlockDiffusionModel(nn.Module, ABC):
                 module.weight = nn.Parameter(module.weight.t().contiguous().t(), requires_grad=False)
 
     def reduce_over(self, reduce: Reduce) -> None:
-        """This model is one rank's part: `reduce` sums what the parts give."""
+        """Make this model one rank's part of a model. `reduce` sums the partial outputs of all ranks."""
         for module in self.modules():
             if isinstance(module, SharedLinear):
                 module.reduce = reduce

@@ -1,6 +1,6 @@
-"""The family of dense SDAR checkpoints: Qwen3's settings and tensors, used for block diffusion.
+"""The family of dense SDAR checkpoints, which have Qwen3's settings and tensors and are used for block diffusion.
 
-Row i predicts the token at position i (no shift). The network is in simsd/models/sdar_network.py.
+A row predicts the token at its own position, not the next one. The network is in simsd/models/sdar_network.py.
 """
 
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURE = "SDARForCausalLM"
 PUBLIC_NAME = re.compile(r"SDAR-[\d.]+B(-A\d+B)?(-[A-Za-z]+)?(-b(?P<block_size>\d+))?")
-"""The last part of a public checkpoint's name: SDAR-1.7B-Chat, SDAR-8B-Chat-b16."""
+"""The last part of a public checkpoint's name, such as SDAR-1.7B-Chat or SDAR-8B-Chat-b16."""
 PUBLIC_BLOCK_SIZE = 4
 """The block size of public checkpoints whose name has no suffix."""
 PUBLIC_MASK_TOKEN_ID = 151669
@@ -44,17 +44,20 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "logit_scale": (1,),
     "quantization_config": (),
 }
-"""Settings that would change the result -> the values that say what this family computes anyway."""
+"""Settings that would change the result, each with the values that agree with what this family computes."""
 
 
 def block_size_from_name(name: str) -> int | None:
-    """The block size that a public checkpoint's name tells by its last part (-b8 to -b64, else 4); else None."""
+    """Return the block size by the last part of a public checkpoint's name, or None for any other name.
+
+    It is the number of a suffix such as -b8, or 4 if there is no suffix.
+    """
     match = PUBLIC_NAME.fullmatch(name.rstrip("/").rpartition("/")[2])
     return int(match["block_size"] or PUBLIC_BLOCK_SIZE) if match else None
 
 
 def read_config(config: ConfigFile, generation: ConfigFile | None, name: str) -> ModelConfig:
-    """The shape; block size and mask token from the public name where the files do not tell them."""
+    """Read the shape. Block size and mask token come from the public name if the files do not tell them."""
     fields = standard_fields(config, generation)
     config.neutral(UNSUPPORTED)
     config.full_attention(fields["num_hidden_layers"])
@@ -65,7 +68,7 @@ def read_config(config: ConfigFile, generation: ConfigFile | None, name: str) ->
 
 
 def layout(config: ModelConfig) -> Layout:
-    """Qwen3's tensors. q, k, v lie in one matrix of the network, and gate and up in another."""
+    """Return the layout of Qwen3's tensors. The network has q, k and v in one matrix, and gate and up in another."""
     hidden, head_dim, intermediate = config.hidden_size, config.head_dim, config.intermediate_size
     q, kv = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
     pieces = [_piece("model.embed_tokens", (config.vocab_size, hidden))]
@@ -91,12 +94,12 @@ def layout(config: ModelConfig) -> Layout:
 
 
 def _piece(key: str, shape: tuple[int, ...], parameter: str = "", shared: int | None = None) -> Piece:
-    """The weight of one of the checkpoint's modules; its module in the network has the same name unless told."""
+    """Return the weight of a checkpoint's module. The network's module is `parameter`, by default of the same name."""
     return Piece(f"{key}.weight", shape, f"{parameter or key}.weight", shared=shared)
 
 
 def network(config: ModelConfig) -> "SDARForCausalLM":
-    from simsd.models.sdar_network import SDARForCausalLM  # and torch
+    from simsd.models.sdar_network import SDARForCausalLM  # This imports torch.
 
     return SDARForCausalLM(config)
 

@@ -1,4 +1,4 @@
-"""The network of dense SDAR checkpoints: Qwen3's, used for block diffusion."""
+"""The network of dense SDAR checkpoints, which is Qwen3's, used for block diffusion."""
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,8 @@ from simsd.models.model import BlockDiffusionModel
 
 
 class SDARLayer(nn.Module):
+    """A layer of Qwen3: attention and feed-forward, each after a norm and added to its input."""
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         eps = config.rms_norm_eps
@@ -26,7 +28,7 @@ class SDARLayer(nn.Module):
 
 
 class SDARTrunk(nn.Module):
-    """Everything below the vocabulary."""
+    """The embedding and all layers, without the head."""
 
     rope: Tensor
 
@@ -38,6 +40,8 @@ class SDARTrunk(nn.Module):
 
 
 class SDARForCausalLM(BlockDiffusionModel):
+    """A dense SDAR model, in the names of its checkpoints."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.model = SDARTrunk(config)

@@ -1,1 +1,1 @@
-"""How many pairs a load needs: arithmetic for `simsd plan`. No torch."""
+"""How many pairs a load needs: the arithmetic of `simsd plan`. Nothing here imports torch."""

@@ -1,8 +1,8 @@
-"""How many pairs a load needs, and what it may expect of them: arithmetic, no torch. docs/capacity.md derives it.
+"""How many pairs a load needs, and how fast they serve it. docs/capacity.md derives the formulas.
 
     speculation → rounds of a block → rows of a forward → seconds of a round → requests that a pair serves → pairs
 
-A forward's cost is a roofline, or a line that was fitted to measured ones. Everything is in expectation.
+The cost of a forward is a roofline, or a line that was fitted to measured forwards. All results are expected values.
 """
 
 import math
@@ -17,18 +17,21 @@ from simsd.errors import ConfigError
 from simsd.models.config import ModelConfig
 
 MEMORY_SHARE = 0.9
-"""Of a GPU, for weights and KV; the rest is for activations, CUDA's context and fragments."""
+"""The share of a GPU's memory for weights and KV. The rest is for activations, CUDA's context and fragmentation."""
 
 
 def _check(name: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low <= value <= high:  # also refuses NaN
+    if not low <= value <= high:  # NaN is refused, too.
         allowed = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
         raise ConfigError(f"{name} must be {allowed}; got {value:g}")
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Figures of a data sheet: bytes/s of memory, dense FLOP/s in bfloat16, bytes of memory."""
+    """The figures of a GPU's data sheet.
+
+    bandwidth: of the memory, in bytes/s. flops: dense, in bfloat16, in FLOP/s. memory: in bytes.
+    """
 
     bandwidth: float
     flops: float
@@ -50,16 +53,21 @@ GPUS = {
 
 
 class ForwardCost(Protocol):
-    """Seconds of one forward: `rows` of `sequences` over a cached `context` each; `logits` of the rows want logits."""
+    """The cost of a forward in seconds.
+
+    rows: of all `sequences` together. logits: the number of rows that want logits. context: cached tokens of each
+    sequence.
+    """
 
     def seconds(self, rows: float, logits: float, sequences: float, context: float) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Whatever takes longest of reading memory, multiplying, and launching kernels; the three overlap.
+    """A forward takes as long as the longest of reading memory, multiplying and launching kernels, which overlap.
 
-    `bandwidth_share` and `flops_share` are what is reached of the data sheet; `launch_s` is for a layer.
+    weight_bytes: bytes of a weight, and of a number in the KV. bandwidth_share, flops_share: the shares of the data
+    sheet's figures that are reached. launch_s: seconds to launch the kernels of one layer.
     """
 
     model: ModelConfig
@@ -76,28 +84,28 @@ class Roofline:
 
     @property
     def stored_bytes(self) -> int:
-        """All weights."""
+        """The bytes of all weights."""
         return self.model.parameters * self.weight_bytes
 
     @property
     def kv_bytes(self) -> int:
-        """Of one token: a key and a value in every layer."""
+        """The bytes of one token's KV: a key and a value in every layer."""
         shape = self.model
         return 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * self.weight_bytes
 
     @property
     def layer_weights(self) -> int:
-        """Weights that every row is multiplied with: all but the embedding and the head."""
+        """The number of weights that every row is multiplied with: all but the embedding and the head."""
         shape = self.model
         return shape.parameters - shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
 
     def read_bytes(self, sequences: float, context: float) -> float:
-        """Layers and head once, each sequence's KV once."""
+        """Return the bytes that a forward reads: layers and head once, and the KV of each sequence once."""
         head = self.model.vocab_size * self.model.hidden_size
         return (self.layer_weights + head) * self.weight_bytes + sequences * context * self.kv_bytes
 
     def operations(self, rows: float, logits: float, context: float) -> float:
-        """FLOPs: two for each weight and row, and attention's two products over the context."""
+        """Return the FLOPs of a forward: two for each weight and row, and attention's two products over the context."""
         shape = self.model
         attention = 4 * shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim * context
         return rows * (2 * self.layer_weights + attention) + logits * 2 * shape.vocab_size * shape.hidden_size
@@ -110,14 +118,17 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A line through measured forwards."""
+    """The cost of a forward as a line through measured ones: `forward_s` and, for each row, `row_s`, in seconds."""
 
     forward_s: float
     row_s: float
 
     @classmethod
     def to(cls, measured: Sequence[tuple[int, int, float]]) -> "Fitted":
-        """Least squares over calls of (forwards, rows, seconds); neither part below 0. `ConfigError` for too few."""
+        """Fit a line by least squares to calls of (forwards, rows, seconds). Neither part is below 0.
+
+        `ConfigError` for less than two calls.
+        """
         if len(measured) < 2:
             raise ConfigError(f"a line needs two measured calls; there are {len(measured)}")
         counts = np.array([(forwards, rows) for forwards, rows, _ in measured], dtype=float)
@@ -135,10 +146,10 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Speculation:
-    """`simsd` with paired rows and redrafting, as a chain over a block's open positions.
+    """`simsd` with paired rows and redrafting, as a Markov chain over the number of open positions in a block.
 
-    acceptance: probability that a drafted token stands, given that those before it did; accepted tokens over judged
-    ones. With gamma 0 it is `vanilla` at `steps` denoising steps a block.
+    acceptance: the probability that a drafted token stands if those before it do, that is, accepted tokens over judged
+    ones. With gamma 0 it is `vanilla` with `steps` denoising steps a block; 0 steps stand for the block size.
     """
 
     block_size: int
@@ -155,21 +166,21 @@ class Speculation:
         _check("steps", self.steps or self.block_size, 1, self.block_size)
 
     def after_round(self, open_positions: int) -> dict[int, float]:
-        """Probabilities of the open positions that a round leaves."""
+        """Return the probability of each number of open positions that a round can leave."""
         if not self.gamma:
             return {max(0, open_positions - -(-self.block_size // (self.steps or self.block_size))): 1.0}
         gamma = min(self.gamma, open_positions)
         left: dict[int, float] = {}
-        for accepted in range(gamma):  # then a rejection, and the target's own token
+        for accepted in range(gamma):  # After these comes a rejection, with the target's own token.
             rejected = self.acceptance**accepted * (1 - self.acceptance)
             left[open_positions - accepted - 1] = left.get(open_positions - accepted - 1, 0.0) + rejected
-        whole = max(0, open_positions - gamma - 1)  # with the bonus token, if a position is left for it
+        whole = max(0, open_positions - gamma - 1)  # The bonus token is included if a position is left for it.
         left[whole] = left.get(whole, 0.0) + self.acceptance**gamma
         return left
 
     @cached_property
     def visits(self) -> dict[int, float]:
-        """Open positions at a round's begin -> rounds of a block that begin so."""
+        """The expected rounds of a block that begin with each number of open positions."""
         visits = {self.block_size: 1.0}
         for open_positions in range(self.block_size, 0, -1):
             for left, probability in self.after_round(open_positions).items():
@@ -179,7 +190,7 @@ class Speculation:
 
     @property
     def rounds(self) -> float:
-        """Of a block."""
+        """The expected rounds of a block."""
         return sum(self.visits.values())
 
     @property
@@ -188,25 +199,28 @@ class Speculation:
 
     @property
     def open_positions(self) -> float:
-        """Mean over rounds: the rows that want logits."""
+        """The mean number of open positions over all rounds. These are the rows that want logits."""
         return sum(open_positions * visits for open_positions, visits in self.visits.items()) / self.rounds
 
     @property
     def verify_rows(self) -> float:
-        """Of a sequence and round: the block's own rows, one beside each drafted one, and the last block's commit."""
+        """The target's rows for one sequence and round.
+
+        They are the rows of the block, one more for each drafted token, and the commit rows of the last block.
+        """
         drafted = sum(min(self.gamma, open_positions) * visits for open_positions, visits in self.visits.items())
         return self.block_size + (drafted + self.block_size) / self.rounds
 
     @property
     def draft_rows(self) -> float:
-        """Of a sequence and round: the block for each draft step, and the last block's commit."""
+        """The draft's rows for one sequence and round: the block at each draft step, and the last block's commit."""
         if not self.gamma:
             return 0.0
         steps = sum(self._draft_steps(open_positions) * visits for open_positions, visits in self.visits.items())
         return self.block_size * (steps + 1) / self.rounds
 
     def draft_forwards(self, sequences: float) -> float:
-        """Of a round: as many as the sequence with the most draft steps wants."""
+        """Return the draft's forwards of a round: as many as the sequence with the most draft steps needs."""
         shares: dict[int, float] = {}
         for open_positions, visits in self.visits.items():
             steps = self._draft_steps(open_positions)
@@ -221,7 +235,11 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests/s of all pairs together, and tokens of a request. `cached_tokens` of the prompt are in the cache."""
+    """The load of all pairs together.
+
+    rate: requests/s. prompt_tokens, answer_tokens: of one request. cached_tokens: how many tokens of the prompt are in
+    the prefix cache.
+    """
 
     rate: float
     prompt_tokens: int
@@ -237,7 +255,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Pair:
-    """One target, its draft (None for `vanilla`) and how they work. `overhead_s` of a round is transport and loop."""
+    """One target, its draft (None for `vanilla`), and how they decode.
+
+    overhead_s: seconds of a round for transport and the loop. prefill_rows: most prompt tokens of one round.
+    """
 
     target: ForwardCost
     draft: ForwardCost | None
@@ -250,7 +271,7 @@ class Pair:
         _check("prefill_rows", self.prefill_rows, 1)
 
     def round_s(self, running: float, context: float, prefill: float = 0.0) -> float:
-        """Seconds of a round of `running` sequences; `prefill` rows of a prompt come on top, in both models."""
+        """Return the seconds of a round of `running` sequences and, in both models, `prefill` rows of a prompt."""
         how = self.speculation
         logits = running * how.open_positions
         seconds = self.overhead_s + self.target.seconds(running * how.verify_rows + prefill, logits, running, context)
@@ -263,31 +284,34 @@ class Pair:
         return seconds
 
     def request_s(self, running: float, load: Load) -> float:
-        """From admission to the last token with `running` in flight: its own rounds, and all prompts that fall in."""
+        """Return the seconds from admission to the last token, if `running` requests are in flight.
+
+        They include the prompts of other requests that fall into the request's rounds.
+        """
         context = load.prompt_tokens + load.answer_tokens / 2
         decode, chunks, long_s = self._rounds(running, load, context)
         short_s = self.round_s(running, context)
         return decode * short_s + chunks * long_s + max(0.0, running - 1) * chunks * (long_s - short_s)
 
     def first_token_s(self, running: float, load: Load) -> float:
-        """From arrival: half a round until the next begins, the prompt, a round."""
+        """Return the seconds from arrival to the first tokens: half a round of waiting, the prompt, and one round."""
         context = float(load.prompt_tokens)
         _, chunks, long_s = self._rounds(running, load, context)
         return chunks * long_s + 1.5 * self.round_s(running, context)
 
     def requests_per_s(self, running: float, load: Load) -> float:
-        """With always `running` in flight."""
+        """Return the requests/s that are served with `running` requests always in flight."""
         return running / self.request_s(running, load)
 
     def _rounds(self, running: float, load: Load, context: float) -> tuple[float, int, float]:
-        """Rounds of the answer, rounds of the prompt, and seconds of one of the latter."""
+        """Return the rounds of the answer, the rounds of the prompt, and the seconds of one round of the prompt."""
         new = load.prompt_tokens - load.cached_tokens
         chunks = math.ceil(new / self.prefill_rows)
         long_s = self.round_s(running, context, new / chunks) if chunks else 0.0
         return load.answer_tokens / self.speculation.tokens_per_round, chunks, long_s
 
     def running_at(self, rate: float, most: int, load: Load) -> float:
-        """Requests in flight when `rate` arrive a second (Little's law); at least 1, as a lone one is not faster."""
+        """Return the requests in flight if `rate` requests/s arrive (Little's law); it is from 1 to `most`."""
         low, high = 1.0, float(most)
         if self.requests_per_s(low, load) >= rate:
             return low
@@ -299,7 +323,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of a pair, in bytes, and the KV tokens that are left room for in each model's pool."""
+    """The memory of a pair.
+
+    target_weights, draft_weights: bytes of all weights. target_kv, draft_kv: bytes of one token's KV. kv_tokens: how
+    many tokens fit into the KV pool of each model.
+    """
 
     target_weights: int
     draft_weights: int
@@ -309,7 +337,7 @@ class Memory:
 
     @classmethod
     def of(cls, target: Roofline, draft: Roofline | None, shared: bool) -> "Memory":
-        """shared: both models on one GPU. `ConfigError` if weights alone do not fit."""
+        """Divide the memory. shared: whether both models are on one GPU. `ConfigError` if no room is left for KV."""
         room = target.gpu.memory * MEMORY_SHARE
         weights, kv = target.stored_bytes, target.kv_bytes
         if draft is None:
@@ -328,9 +356,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was found. Requests/s and tokens/s are of all pairs, `running` and `most_running` of one.
+    """The result of `plan`.
 
-    first_token_s and request_s are without time in the queue, which stays small as long as utilisation is.
+    requests_per_s, most_requests_per_s and tokens_per_s are those of all pairs together; running and most_running are
+    requests in one pair. first_token_s and request_s do not include the time in the queue, which is small if the
+    utilisation is low. user_tokens_per_s is the speed that one request sees. vanilla_request_s is the time of a request
+    without a draft, with as many requests in flight.
     """
 
     pairs: int
@@ -349,9 +380,11 @@ class Plan:
 
 
 def plan(pair: Pair, load: Load, most_running: int, headroom: float = 0.8, latency_s: float | None = None) -> Plan:
-    """The fewest pairs that take the load at `headroom` of what they can, and a request in `latency_s` if given.
+    """Return the fewest pairs that serve the load.
 
-    `ConfigError` if no number of pairs is that fast.
+    most_running: most requests in flight in one pair. headroom: the highest share of their capacity that is used.
+    latency_s: the longest time of a request, if it is given. `ConfigError` if no number of pairs is that fast, or not
+    even one request fits.
     """
     _check("headroom", headroom, 0.01, 1)
     if most_running < 1:

@@ -1,4 +1,4 @@
-"""Shapes of public checkpoints, as their config.json has them, for what needs no weights."""
+"""The shapes of public checkpoints, as in their config.json, for uses that need no weights."""
 
 import json
 import tempfile
@@ -10,7 +10,7 @@ from simsd.models.config import ModelConfig
 from simsd.models.sdar import ARCHITECTURE
 
 MASK_TOKEN_ID = 3
-"""The shipped tokenizer's, which pairs without weights borrow."""
+"""The mask token of the shipped tokenizer, which pairs without weights use."""
 
 
 def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, tied: bool) -> dict[str, Any]:
@@ -38,16 +38,16 @@ SHAPES = {
     "sdar-8b": _shape(36, 4096, 12288, 32, 8, tied=False),
     "tiny": _shape(2, 32, 48, 2, 1, tied=False) | {"head_dim": 16, "vocab_size": 1024},
 }
-"""Name -> config.json of the SDAR checkpoint of that size; `tiny` is for trying the commands."""
+"""The config.json of an SDAR checkpoint of each size, by name. `tiny` is for trying the commands."""
 
 
 def write_config(directory: Path, shape: str) -> None:
-    """Write the config.json of a shape, as a checkpoint's directory has it."""
+    """Write the config.json of a shape into a directory."""
     (directory / "config.json").write_text(json.dumps(SHAPES[shape]), encoding="utf-8")
 
 
 def config_of(shape: str) -> ModelConfig:
-    """The configuration of a model of that shape."""
+    """Return the configuration of a model of this shape."""
     with tempfile.TemporaryDirectory() as directory:
         write_config(Path(directory), shape)
         return load_model_config(Path(directory))

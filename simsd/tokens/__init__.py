@@ -1,1 +1,1 @@
-"""Text to token ids and back. No torch."""
+"""From text to token ids and back. Nothing here imports torch."""

@@ -1,4 +1,4 @@
-"""Tokens to text as they come: whole characters only, and nothing of a stop string."""
+"""Streamed detokenisation: tokens become text as they come, in whole characters and without stop strings."""
 
 import codecs
 from collections import deque
@@ -7,36 +7,36 @@ from simsd.tokens.tokenizer import Tokenizer
 
 
 class TextStream:
-    """One answer's detokeniser.
+    """The detokeniser of one answer.
 
-    What all `push` calls returned so far is always a prefix of the answer's text, and the shortest prefix of its tokens
-    that covers this text. Held back are the bytes of a character that is not complete, and the longest end of the text
-    that may be the beginning of a stop string. After the last push (`final`), or when a stop string matched, the text
-    equals one decode of all tokens, cut before the stop string. Where several match, the one that ends first decides
-    (of those, the one that begins first), so the result does not depend on how the tokens were cut into pushes.
+    All `push` calls together return a prefix of the answer's text, and the shortest prefix of its tokens that covers
+    this text. The bytes of an incomplete character are held back, and so is the longest end of the text that may be the
+    beginning of a stop string. After the final push, or once a stop string matched, the text equals a single decode of
+    all tokens, cut before the stop string. If several stop strings match, the one that ends first decides, and of
+    those the one that begins first. So the result does not depend on how the tokens were cut into pushes.
 
-    Each token is looked at once and turned into bytes; nothing is decoded again.
+    Each token is turned into bytes once. Nothing is decoded again.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), min_tokens: int = 0) -> None:
-        """`stop` strings are looked for in the text after the first `min_tokens` tokens."""
+        """The `stop` strings are searched for in the text after the first `min_tokens` tokens."""
         self.stopped = False
-        """A stop string matched; nothing more will come out."""
+        """Whether a stop string matched. Nothing more is returned then."""
         self._tokenizer = tokenizer
         self._stop = stop
         self._unstoppable = min_tokens if stop else 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
         self._pending: deque[tuple[int, int]] = deque()
-        """Tokens not returned yet, each with the length of the complete text up to and with it."""
+        """Tokens that were not returned yet, each with the length in characters of the text up to its end."""
         self._decoded_chars = 0
         self._returned_chars = 0
         self._covered_chars = 0
 
     def push(self, ids: list[int], final: bool = False) -> tuple[list[int], str]:
-        """Take the next tokens of the answer; return the tokens and the text that are now safe to show.
+        """Take the next tokens of the answer, and return the tokens and the text that are now safe to show.
 
-        `final` says that no more will follow, and lets go of what was held back.
+        With `final` no more tokens will follow, and nothing is held back any longer.
         """
         if self.stopped:
             return [], ""
@@ -74,12 +74,12 @@ class TextStream:
         return "".join(parts)
 
     def _first_stop(self, text: str) -> int | None:
-        """Where the stop string that ends first begins in `text`, the held and the new; None if there is none."""
+        """Return where the stop string that ends first begins in `text`, or None if there is none."""
         found = [(at + len(stop), at) for stop in self._stop if (at := text.find(stop)) >= 0]
         return min(found)[1] if found else None
 
     def _possible_stop(self, text: str) -> int:
-        """Length of the longest end of `text` that begins a stop string."""
+        """Return the length of the longest end of `text` with which a stop string begins."""
         longest = max(map(len, self._stop), default=1) - 1
         ends = range(min(longest, len(text)), 0, -1)
         return next((n for n in ends if any(stop.startswith(text[-n:]) for stop in self._stop)), 0)

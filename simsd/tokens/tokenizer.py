@@ -1,4 +1,4 @@
-"""Text to token ids and back, chat templates included. Importing this module imports no torch: the ingress uses it."""
+"""The tokenizer and its chat template. This module imports no torch, because the ingress uses it."""
 
 import hashlib
 import inspect
@@ -14,18 +14,18 @@ from simsd.errors import CheckpointError, RequestError
 
 ROLES = ("system", "user", "assistant")
 TRIAL = {"role": "user", "content": "Hi"}
-"""The message that every chat template must be able to render."""
+"""The message with which a chat template is tried when it is loaded."""
 
 
 class Tokenizer:
     """A byte-level BPE tokenizer with its chat template, around transformers' own.
 
-    Byte-level is a promise that the rest relies on: each id stands for a fixed string of bytes (`token_bytes`), so text
-    can be streamed token by token and still equal the text of one decode. `mask_token_id` is refused in prompts.
+    In a byte-level tokenizer each id stands for a fixed string of bytes (`token_bytes`). So text can be streamed token
+    by token and still equals the text of a single decode. `mask_token_id` is refused in prompts.
     """
 
     def __init__(self, backend: Any, mask_token_id: int | None) -> None:
-        """`backend` is a transformers fast tokenizer; `CheckpointError` if it is not byte-level."""
+        """backend: a fast tokenizer of transformers. `CheckpointError` if it is not byte-level."""
         self._hf = backend
         self._rust = backend.backend_tokenizer
         self._bytes: dict[int, bytes] = {}
@@ -37,12 +37,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path, mask_token_id: int | None = None) -> "Tokenizer":
-        """From a checkpoint directory: tokenizer.json, or vocab.json with merges.txt as Qwen's tokenizer saves them.
+        """Load a tokenizer from a checkpoint directory: tokenizer.json, or vocab.json and merges.txt in Qwen's format.
 
-        `mask_token_id` None: the tokenizer's own mask token. `CheckpointError` names the file that is missing, cannot
-        be read, or holds a chat template that is broken.
+        mask_token_id: None for the tokenizer's own mask token. `CheckpointError` names the file that is missing, that
+        cannot be read, or whose chat template is broken.
         """
-        # transformers' AutoTokenizer would import torch, and might ask to run code that came with the checkpoint.
+        # AutoTokenizer of transformers would import torch, and might ask to run code that comes with the checkpoint.
         if (path := directory / "tokenizer.json").is_file():
             from transformers import PreTrainedTokenizerFast as Backend
         elif (path := directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
@@ -51,7 +51,7 @@ class Tokenizer:
             raise CheckpointError(f"{directory}: no tokenizer.json, nor vocab.json and merges.txt")
         try:
             backend = Backend.from_pretrained(directory, local_files_only=True)
-        except Exception as error:  # the library raises bare Exception on malformed files
+        except Exception as error:  # The library raises a bare Exception for malformed files.
             raise CheckpointError(f"{path}: the tokenizer cannot be read: {_first_line(error)}") from error
         try:
             tokenizer = cls(backend, backend.mask_token_id if mask_token_id is None else mask_token_id)
@@ -61,7 +61,7 @@ class Tokenizer:
         return tokenizer
 
     def _try_template(self, directory: Path) -> None:
-        """`CheckpointError` unless the template renders the simplest chat, or refuses it in its own words."""
+        """Raise a `CheckpointError` unless the template renders a simple chat or refuses it by `raise_exception`."""
         path = directory / "chat_template.jinja"
         if not path.is_file():
             path = directory / "tokenizer_config.json"
@@ -72,7 +72,7 @@ class Tokenizer:
         except TemplateSyntaxError as error:
             raise CheckpointError(f"{path}: the chat template is broken in line {error.lineno}: {error}") from error
         except TemplateError:
-            pass  # it may want more than one message; what it says of a request's is the request's error
+            pass  # The template may need other messages than `TRIAL`.
         except Exception as error:
             raise CheckpointError(f"{path}: the chat template fails: {_described(error)}") from error
 
@@ -82,12 +82,12 @@ class Tokenizer:
 
     @cached_property
     def vocab_size(self) -> int:
-        """One above the highest id; a model's own vocabulary may be padded beyond it."""
+        """The highest id plus one. A model's own vocabulary may be padded beyond it."""
         return max(self._rust.get_vocab(with_added_tokens=True).values()) + 1
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 of what ids mean: vocabulary, merges, added tokens. Equal for tokenizers that a pair may share."""
+        """The SHA-256 of vocabulary, merges and added tokens. The two models of a pair must have equal hashes."""
         model, added = self._content["model"], self._content["added_tokens"]
         canonical = {
             "vocab": sorted(model["vocab"].items()),
@@ -97,7 +97,7 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(canonical, ensure_ascii=True).encode()).hexdigest()
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Ids of a raw prompt; `RequestError` if it is empty or contains the mask token."""
+        """Return the ids of a raw prompt. `RequestError` if it is empty or contains the mask token."""
         if not text:
             raise RequestError("prompt must not be empty", "prompt")
         return self._encode(text, "prompt", add_special_tokens=add_special_tokens)
@@ -105,11 +105,11 @@ class Tokenizer:
     def render(
         self, messages: Sequence[Mapping[str, Any]], /, *, add_generation_prompt: bool = True, **template_kwargs: Any
     ) -> str:
-        """The chat template's text for `messages`, ready for the assistant's answer unless told otherwise.
+        """Return the chat template's text for `messages`, ready for the assistant's answer by default.
 
-        `template_kwargs` are variables of the template, as `enable_thinking`. `RequestError` if roles or contents are
-        not usable, the template refuses them by its own `raise_exception`, or fails on the request's variables.
-        `CheckpointError` where it fails by itself.
+        template_kwargs: variables of the template, such as `enable_thinking`. `RequestError` if roles or contents are
+        not usable, if the template refuses them by `raise_exception`, or if it fails on the request's variables.
+        `CheckpointError` if it fails by itself.
         """
         _check_messages(messages)
         reserved = sorted(template_kwargs.keys() & (_template_arguments(self._hf.__class__) | {"messages"}))
@@ -120,14 +120,17 @@ class Tokenizer:
             raise RequestError("this model has no chat template; send a prompt instead", "messages")
         try:
             return self._render(messages, {"add_generation_prompt": add_generation_prompt} | template_kwargs)
-        except Exception as error:  # a filter, a test or a method may raise anything
+        except Exception as error:  # A filter, a test or a method may raise anything.
             raise self._fault(error, messages, template_kwargs) from error
 
     def _fault(
         self, error: Exception, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
     ) -> RequestError | CheckpointError:
-        """Whose fault it is that the template fails: the request's if its own variables make a difference to it."""
-        if type(error) is TemplateError:  # by the template's own raise_exception
+        """Return the error to raise if the template fails.
+
+        The fault is the request's if the template refused its messages, or fails otherwise without its variables.
+        """
+        if type(error) is TemplateError:  # The template called raise_exception.
             return RequestError(f"the chat template refuses these messages: {error}", "messages")
         if variables and _described(error) != self._failure(messages):
             message = f"chat_template_kwargs: the chat template fails on them: {_described(error)}"
@@ -135,7 +138,7 @@ class Tokenizer:
         return CheckpointError(f"the model's chat template fails on these messages: {_described(error)}")
 
     def _failure(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """How the template fails on these messages without any variables of the request."""
+        """Return how the template fails on these messages without the request's variables; None if it does not."""
         try:
             self._render(messages, {})
         except Exception as error:
@@ -149,11 +152,14 @@ class Tokenizer:
         return text
 
     def encode_messages(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> list[int]:
-        """Ids of a chat; options and errors as of `render`, and an error if it contains the mask token."""
+        """Return the ids of a chat. Options and errors are those of `render`; the mask token is a `RequestError`."""
         return self._encode(self.render(messages, **options), "messages", add_special_tokens=False)
 
     def check_ids(self, ids: Sequence[int], param: str = "prompt") -> list[int]:
-        """A prompt sent as ids; `RequestError` if it is empty, out of the vocabulary or contains the mask token."""
+        """Check a prompt that was sent as ids, and return it.
+
+        `RequestError` if it is empty, contains the mask token, or has an id outside the vocabulary.
+        """
         if not ids:
             raise RequestError(f"{param} must not be empty", param)
         if self.mask_token_id is not None and self.mask_token_id in ids:
@@ -164,19 +170,19 @@ class Tokenizer:
         return list(ids)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Text of `ids`, spaces as they are; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of `ids` with spaces unchanged. Bytes that are not UTF-8 become U+FFFD."""
         return self._rust.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def token_id(self, name: str) -> int | None:
-        """The id of a token as the vocabulary writes it; None if it has none."""
+        """Return the id of a token as the vocabulary writes it, or None if there is no such token."""
         return self._rust.token_to_id(name)
 
     def token_name(self, token_id: int) -> str | None:
-        """An id as the vocabulary writes it, special tokens too; None for ids without a token."""
+        """Return the token of an id as the vocabulary writes it, or None if there is no such id."""
         return self._rust.id_to_token(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that one id adds to the text; none for special tokens and ids without a token."""
+        """Return the bytes that one id adds to the text. Special tokens and unknown ids add none."""
         found = self._bytes.get(token_id)
         if found is None:
             token = None if token_id in self._special else self._rust.id_to_token(token_id)
@@ -212,20 +218,23 @@ def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
 
 @cache
 def _template_arguments(backend: Any) -> frozenset[str]:
-    """Arguments of transformers' own function, which a client must not reach through template variables."""
+    """Return the arguments of transformers' own function, which a client must not set by template variables."""
     return frozenset(inspect.signature(backend.apply_chat_template).parameters)
 
 
 @cache
 def _byte_of_char() -> dict[str, int]:
-    """Byte-level BPE writes each byte as one printable character: itself, or the next free one from U+0100 on."""
+    """Return the byte of each character in byte-level BPE's writing.
+
+    It writes each byte as one printable character: the byte itself, or the next free character from U+0100 on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
 
 
 def _unmap(token: str) -> bytes:
-    """Bytes of a token in byte-level writing; added tokens that are not in it stand for themselves."""
+    """Return the bytes of a token in byte-level writing. Added tokens that are not in it stand for themselves."""
     table = _byte_of_char()
     if all(char in table for char in token):
         return bytes(table[char] for char in token)

@@ -1,1 +1,1 @@
-"""The ways to look at a proposal: rows, who sees whom, what stands. No torch."""
+"""The ways to verify an open block: its rows, which rows see each other, and what is accepted. No torch."""

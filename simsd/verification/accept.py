@@ -1,7 +1,7 @@
-"""The accept rules in plain Python, over numbers that were read from logits once for a whole batch.
+"""The accept rules (docs/algorithm.md) in plain Python, over numbers that were read from the logits of a whole batch.
 
-*accepted*: a drafted token that stands. *recovered*: the target's token at the first rejection. *bonus*: one more token
-of the target after full acceptance. *denoised*: revealed by the target's own step.
+*accepted*: a drafted token that stands. *recovered*: the target's token in place of a rejected one. *bonus*: a token of
+the target at a position that was not drafted. *denoised*: a token that the target revealed without a draft.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from simsd.messages.round import DraftedBlock
 
 @dataclass(slots=True)
 class Slots:
-    """The logits rows of one block state: its open offsets, ascending, and the row of each."""
+    """The logits rows of one block state: its open offsets, in ascending order, and the logits row of each."""
 
     offsets: list[int]
     rows: list[int]
@@ -24,10 +24,10 @@ class Slots:
 
 @dataclass(slots=True)
 class Scores:
-    """What remasking and accept read, one entry per logits row (plain lists of length M).
+    """What remasking and the accept rules read: lists of length M, with one entry for each logits row.
 
-    token: the sampled token (the best one at temperature 0) · confidence: its probability · top: the highest
-    probability · entropy: nats, of all rows or, if none is remasked by it, of none.
+    token: the sampled token, or the best one at temperature 0. confidence: its probability. top: the highest
+    probability of any token. entropy: in nats; the list is empty if no request remasks by entropy.
     """
 
     token: list[int]
@@ -38,7 +38,7 @@ class Scores:
 
 @dataclass(slots=True)
 class TokenTests:
-    """Of each drafted token in step order: whether it stands, and the target's token in its place if it does not."""
+    """The tests of drafted tokens, in step order: whether each stands, and the target's token to replace it if not."""
 
     stands: list[bool]
     instead: list[int]
@@ -46,9 +46,11 @@ class TokenTests:
 
 @dataclass(slots=True)
 class Decision:
-    """What is decided of one block, reveal by reveal: (offset, token), kind and the logits row that it was read from.
+    """What is decided about one block.
 
-    context: the rows of the state in which the block was left, where the target looked at it.
+    reveals: (offset, token), in the order of their reveal. kinds, rows: the kind of each, and the logits row that it
+    was read from. steps: denoising steps that were taken. drafted: the number of drafted tokens that were verified.
+    context: the logits rows of the state in which the block was left; None if the target did not look at that state.
     """
 
     reveals: list[tuple[int, int]] = field(default_factory=list)
@@ -65,9 +67,9 @@ class Decision:
 
 
 def keep_prefix(decision: Decision, drafted: DraftedBlock, rows: list[int], tests: TokenTests) -> bool:
-    """Keep the longest accepted prefix in step order; the target's token at the first rejection. True if all stood.
+    """Keep the drafted tokens before the first rejection, in step order, and take the target's token there.
 
-    rows: the logits row that tested each drafted token.
+    rows: the logits row that tested each drafted token. Returns whether all drafted tokens stand (paper, section 3).
     """
     decision.drafted = len(drafted.offsets)
     for i, (offset, token) in enumerate(drafted.entries()):
@@ -80,9 +82,10 @@ def keep_prefix(decision: Decision, drafted: DraftedBlock, rows: list[int], test
 
 
 def add_bonus(decision: Decision, params: DecodeParams, slots: Slots, scores: Scores) -> None:
-    """One more token, at the target's surest undrafted position; with sequential remasking at the leftmost one.
+    """Reveal one more token at the target's surest undrafted position, or at the leftmost with sequential remasking.
 
-    The position is picked from the distribution, not from the sample.
+    The position is picked by the highest probability of any token, not by that of the sampled token. Nothing is
+    revealed if `slots` has no open position.
     """
     if not slots.offsets:
         return
@@ -95,7 +98,7 @@ def add_bonus(decision: Decision, params: DecodeParams, slots: Slots, scores: Sc
 def denoise_step(
     params: DecodeParams, step: int, block_size: int, slots: Slots, scores: Scores
 ) -> list[tuple[int, int, int]]:
-    """The target's own next step: (offset, token, logits row) of what it reveals, surest first."""
+    """Take the target's own denoising step. It returns (offset, token, logits row) of each reveal, surest first."""
     entropy = slots.of(scores.entropy) if params.remasking == "entropy" else []
     chosen = choose(params, step, block_size, slots.offsets, slots.of(scores.confidence), entropy)
     return [(slots.offsets[i], scores.token[slots.rows[i]], slots.rows[i]) for i in chosen]
@@ -109,9 +112,10 @@ def walk(
     states: dict[int, Slots],
     scores: Scores,
 ) -> Decision:
-    """Follow the target's own transitions from state 0 for as long as they lead to a state that was looked at.
+    """Follow the target's own denoising steps from state 0 for as long as they lead to a state of `states`.
 
-    `states`: bitmask over the drafted entries -> the logits rows of that block state.
+    states: the logits rows of each verified block state, by its bitmask over the drafted tokens. The last step stands
+    even if it leads out of `states`, so the text is that of the target alone (docs/algorithm.md).
     """
     decision = Decision(drafted=len(drafted.offsets))
     entry = {offset: i for i, offset in enumerate(drafted.offsets)}

@@ -1,7 +1,8 @@
-"""The drafted block states that one `exact` verification looks at.
+"""The drafted block states that one `exact` verification looks at (docs/algorithm.md).
 
-A state is a set of revealed positions with the draft's tokens in them, however they got there, so orders merge. The set
-is a bitmask over the drafted entries; 0 is the block as it stands. The full set needs no rows and is never listed.
+A state is a set of drafted tokens that have been revealed. The order of their reveals does not matter. The set is
+written as a bitmask over the drafted tokens, in step order; 0 is the block as it stands. The set of all drafted tokens
+is never among the states.
 """
 
 from heapq import heappop, heappush
@@ -11,15 +12,15 @@ from simsd.messages.request import DecodeParams
 from simsd.messages.round import DraftedBlock
 
 SHARPNESS = 3.0
-"""How strongly the target's order is expected to follow the draft's confidence: weight (confidence)^SHARPNESS."""
+"""How strongly the target's order is expected to follow the draft's: a position weighs confidence ** SHARPNESS."""
 
 
 def drafted_states(drafted: DraftedBlock, params: DecodeParams, step: int, block_size: int, budget: int) -> list[int]:
-    """Up to `budget` states (at least 1), 0 first, each reachable from 0 through listed ones.
+    """Return up to `budget` states, at least one: 0 first, and each reachable from 0 through states before it.
 
-    A state's worth is the chance that the target's walk passes through it. The walk is modelled as moving by `_moves`
-    and agreeing with a drafted token with the probability that the draft gave it. States of one level are expanded best
-    first, so the work is bounded by the budget.
+    A state is worth the chance that the target's walk passes through it. The walk is expected to move as `_moves` says,
+    and to agree with a drafted token with the draft's confidence in it. After each step only the `budget` likeliest
+    states are followed, which bounds the work.
     """
     full = (1 << len(drafted.offsets)) - 1
     level, worth = {0: 1.0}, {0: 1.0}
@@ -34,7 +35,7 @@ def drafted_states(drafted: DraftedBlock, params: DecodeParams, step: int, block
         level = dict(sorted(following.items(), key=lambda item: -item[1])[:budget])
         worth.update(level)
         step += 1
-    # A merged state may be worth more than each of its parents: it waits until one of them is listed.
+    # A state that can be reached in several ways may be worth more than each of its parents. It waits for one of them.
     listed: list[int] = []
     ready, met = [(-1.0, 0)], {0}
     while ready and len(listed) < budget:
@@ -50,9 +51,10 @@ def drafted_states(drafted: DraftedBlock, params: DecodeParams, step: int, block
 def _moves(
     state: int, drafted: DraftedBlock, params: DecodeParams, step: int, block_size: int
 ) -> list[tuple[int, float]]:
-    """(entries taken together, chance) of the steps that the target may take from `state`.
+    """Return the steps that the target may take from `state`, as (bitmask of the tokens that it reveals, chance).
 
-    Where a step reveals several positions, or the order is fixed, one guess; else each open position by its weight.
+    There is one guess if a step reveals several positions or the order is fixed. Otherwise each open position is a
+    step of its own, with a chance by its weight. The chance includes that the target agrees with the drafted tokens.
     """
     confidence = drafted.confidence
     still_open = [i for i in range(len(drafted.offsets)) if not state >> i & 1]

@@ -1,14 +1,15 @@
-"""What a forward is asked: rows over a cached prefix. Who sees whom follows from their facts (`visibility`).
+"""The rows of a forward, over a cached prefix. Which rows see each other follows from four facts (`visibility`).
 
-A row carries its token and position and four facts: the *block* it belongs to, its *branch*, its *kind* (a data row
-gives context, a mask row is where the model predicts, a solo row is a mask row that no other row sees) and its step
-*tau*. Every layout is these facts and nothing else:
+A row has a token, a position and four facts: its *block*, its *branch*, its *kind* and its step *tau*. A data row gives
+context. A mask row is where the model predicts. A solo row is a mask row that no other row sees. These facts describe
+every layout (docs/algorithm.md):
 
-* commit (and prefill): data rows of whole blocks on the TRUNK branch; their KV is kept;
-* denoise: the open block, revealed positions as data rows at tau 0, open ones as mask rows at tau NEVER;
-* paired: data rows for revealed (tau 0) and drafted positions, a mask row for each open one, at its own tau or NEVER;
-* branches: one denoise copy of the block per drafted state, each on its own branch;
-* causal: data rows at a tau of their own from left to right, and solo rows that predict at the drafted ones.
+* commit and prefill: data rows of whole blocks on the TRUNK branch, whose KV is kept;
+* denoise: the open block, with data rows at tau 0 for revealed positions and mask rows at tau NEVER for open ones;
+* paired: data rows for revealed positions (tau 0) and drafted ones (their step), and a mask row for each open position,
+  at the same step if it was drafted, else at NEVER;
+* branches: a copy of the block, laid as for denoise, for each drafted state, each on a branch of its own;
+* causal: data rows from left to right, whose tau is their offset, and a solo row for each drafted position.
 """
 
 from collections.abc import Sequence
@@ -21,9 +22,11 @@ NEVER = 2**30
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of one sequence in one forward, as parallel lists. The first `kept` rows are commits, their KV stays.
+    """The rows of one sequence in one forward, as parallel lists of length R.
 
-    `wants` lists the rows whose logits are needed.
+    token, position: the token id and the position id. block, branch, kind, tau: the four facts of each row.
+    wants: the indices of the rows whose logits are needed. kept: how many of the first rows are commits, whose KV is
+    kept after the forward.
     """
 
     token: list[int] = field(default_factory=list)
@@ -47,13 +50,13 @@ class Rows:
         self.tau.append(tau)
 
     def commit(self, tokens: list[int], start: int, block_size: int) -> None:
-        """Whole blocks from position `start` on; before any other rows."""
+        """Add whole blocks from position `start` on, to be kept. They must come before all other rows."""
         assert self.kept == len(self) and len(tokens) % block_size == 0
         self._trunk(tokens, start, block_size)
         self.kept = len(self)
 
     def assume(self, block: Sequence[int], start: int) -> None:
-        """A whole block at position `start` that is seen like a committed one, but not kept."""
+        """Add a whole block at position `start` that is seen like a committed one, but whose KV is not kept."""
         self._trunk(block, start, len(block))
 
     def _trunk(self, tokens: Sequence[int], start: int, block_size: int) -> None:
@@ -66,7 +69,7 @@ class Rows:
         self.tau += [0] * count
 
     def denoise(self, block: Sequence[int], start: int, mask_token_id: int, branch: int = 0) -> None:
-        """A copy of the open block at position `start`: every row sees every other; open rows want logits."""
+        """Add a copy of the open block at position `start`. All its rows see each other, and open ones want logits."""
         count, first = len(block), len(self)
         self.wants += [first + offset for offset, token in enumerate(block) if token == mask_token_id]
         self.token += block
@@ -85,10 +88,10 @@ class Rows:
         tokens: list[int],
         aligned: bool = True,
     ) -> None:
-        """SimSD's layout (paper section 3): candidates `tokens` at `offsets` in step order, mask rows in offset order.
+        """Add SimSD's paired rows (paper, section 3), whose mask rows want logits and come in the order of offsets.
 
-        `aligned` False numbers the mask slots onward instead of sharing their data row's position: the paper's
-        ablation.
+        offsets, tokens: the drafted tokens, in step order. aligned: whether the data and the mask row of a position
+        share its position id. False numbers the mask rows onward, as the paper's ablation does (section 4).
         """
         index, size = start // len(block), len(block)
         tau = dict(zip(offsets, range(1, len(offsets) + 1), strict=True))
@@ -107,11 +110,14 @@ class Rows:
     def causal(
         self, block: Sequence[int], start: int, mask_token_id: int, offsets: list[int], tokens: list[int]
     ) -> None:
-        """S2D2's verification: the block read from left to right, candidates `tokens` at ascending `offsets` in it."""
+        """Add S2D2's verification: the block read from left to right, and a solo row for each drafted token.
+
+        offsets, tokens: the drafted tokens, in ascending order of their offsets. The solo rows want logits.
+        """
         index, filled = start // len(block), list(block)
         for offset, token in zip(offsets, tokens, strict=True):
             filled[offset] = token
-        for offset in range(offsets[-1]):  # what lies behind is seen by nobody
+        for offset in range(offsets[-1]):  # No row sees the last drafted token or what comes after it.
             self._add(filled[offset], start + offset, index, 0, DATA, offset)
         for offset in offsets:
             self.wants.append(len(self))

@@ -1,8 +1,8 @@
-"""The ways to look at an open block: one class each, chosen once for a sequence's round.
+"""The ways to verify an open block: one class for each, chosen once for a sequence's round (docs/algorithm.md).
 
-A verification lays rows for the target's forward and notes which logits row is for what; the tensor work is done for
-the whole batch at once; then each decides on plain numbers. A new scheme of speculation is one class and one row of
-`SPECULATION`.
+A verification lays its rows for the target's forward, and notes what each of its logits rows is for. The logits of the
+whole batch are then read at once, and each verification decides on plain numbers. A new scheme of speculation is one
+class and one row of `SPECULATION`.
 """
 
 from dataclasses import dataclass, field
@@ -16,44 +16,49 @@ from simsd.verification.drafted_states import drafted_states
 from simsd.verification.rows import Rows
 
 Want = tuple[DecodeParams, int, int]
-"""What a logits row is read by: the request's settings, its position, the tokens revealed in its block before."""
+"""How a logits row is read: the request's settings, the row's position, and how many tokens of its block are revealed
+before it. Together with the seed, the last two select the row's noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds or changes the rows of any request: `max_rows` of one forward; `aligned` as of `Rows.paired`."""
+    """What holds for all requests: at most `max_rows` rows in one forward, and `aligned` as in `Rows.paired`."""
 
     max_rows: int
     aligned: bool = True
 
 
 class Verification(Protocol):
-    """One look at an open block. `lay` comes first, then `decide`."""
+    """The verification of one open block in one round. `lay` is called first, then `decide`.
+
+    The classes below note in `lay` which logits rows they asked for: `slots` has those of each block state, and
+    `tested` those that test the drafted tokens.
+    """
 
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
-        """Add this look's rows, and an entry to `wants` for each logits row of the batch that they want.
+        """Add the rows of this verification to `rows`, and an entry to `wants` for each logits row that they ask for.
 
-        -> the logits row of the batch that tests each drafted token, in step order, or shows each forced one; none
-        where no single row does.
+        Returns the logits row of the batch that tests each drafted token, in step order, or predicts each forced one.
+        The list is empty for schemes in which no single row tests a token.
         """
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
-        """What stands. scores: of all logits rows of the batch; tests: of the rows that `lay` returned."""
+        """Decide what is revealed. scores: of all logits rows of the batch. tests: of the rows that `lay` returned."""
 
 
 class Speculation(Verification, Protocol):
-    """A look at a drafted block."""
+    """The verification of a drafted block."""
 
     def __init__(self, params: DecodeParams, block: BlockState, drafted: DraftedBlock, limits: Limits) -> None: ...
 
     @staticmethod
     def cost(block_size: int, gamma: int, row_budget: int) -> int:
-        """Rows that it lays for `gamma` drafted tokens, in expectation."""
+        """Return how many rows it is expected to lay for `gamma` drafted tokens."""
 
 
 @dataclass(slots=True)
 class Denoising:
-    """The target's own step: one copy of the block, no draft."""
+    """The target's own denoising step, without a draft: one copy of the block."""
 
     params: DecodeParams
     block: BlockState
@@ -72,7 +77,7 @@ class Denoising:
 
 @dataclass(slots=True)
 class Forced:
-    """Tokens of the prompt, revealed one by one from the left: a copy of the block before each of them."""
+    """Tokens of the prompt, revealed one by one from the left: a copy of the block as it is before each of them."""
 
     params: DecodeParams
     block: BlockState
@@ -94,7 +99,7 @@ class Forced:
 
 @dataclass(slots=True)
 class Paired:
-    """SimSD's one pass (paper, section 3): drafted data rows, and a mask row for each open position at its step."""
+    """SimSD's paired rows (paper, section 3): a data row for each drafted token, a mask row for each open position."""
 
     params: DecodeParams
     block: BlockState
@@ -119,7 +124,7 @@ class Paired:
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
         if keep_prefix(decision, self.drafted, self.tested, tests):
-            # No row shows the state before a rejected token; those of undrafted positions show the one behind all.
+            # After a rejection no row shows the state of the block. If all tokens stand, the undrafted positions do.
             decision.context = self._undrafted()
             add_bonus(decision, self.params, decision.context, scores)
         return decision
@@ -139,7 +144,7 @@ class Paired:
 
 @dataclass(slots=True)
 class Branches:
-    """A copy of the block before each drafted token and one behind the last: sequential denoising, in one forward."""
+    """A copy of the block before each drafted token and one after the last: sequential denoising in one forward."""
 
     params: DecodeParams
     block: BlockState
@@ -152,7 +157,7 @@ class Branches:
         entries = list(self.drafted.entries())
         states = [self.block.with_tokens(entries[:rank]) for rank in range(len(entries) + 1)]
         if self.block.mask_token_id not in states[-1]:
-            states.pop()  # nothing is left to ask about
+            states.pop()  # The draft fills the block, so nothing is left to predict.
         self.slots = _lay_copies(rows, wants, self.params, self.block, states)
         slots = zip(self.drafted.offsets, self.slots, strict=False)
         self.tested = [state.rows[state.offsets.index(offset)] for offset, state in slots]
@@ -175,7 +180,7 @@ class Branches:
 
 @dataclass(slots=True)
 class DraftedStates:
-    """`exact`: a copy of the block for each drafted state that the target's own walk is likely to pass."""
+    """`exact`: a copy of the block for each drafted state that the target's own walk is likely to pass through."""
 
     params: DecodeParams
     block: BlockState
@@ -202,7 +207,7 @@ class DraftedStates:
 
 @dataclass(slots=True)
 class Causal:
-    """S2D2: the block read from left to right, beside it a row that predicts at each drafted position."""
+    """S2D2: the block is read from left to right, and a row of its own predicts at each drafted position."""
 
     params: DecodeParams
     block: BlockState
@@ -235,18 +240,18 @@ SPECULATION: dict[str, type[Speculation]] = {
     "exact": DraftedStates,
     "s2d2": Causal,
 }
-"""By the request's method, or in simsd by its layout."""
+"""The scheme for each method; for simsd, the scheme for each layout."""
 
 
 def speculation(params: DecodeParams) -> type[Speculation]:
-    """How a request's drafted blocks are looked at."""
+    """Return the scheme by which a request's drafted blocks are verified."""
     return SPECULATION[params.layout if params.method == "simsd" else params.method]
 
 
 def _lay_copies(
     rows: Rows, wants: list[Want], params: DecodeParams, block: BlockState, states: list[tuple[int, ...]]
 ) -> list[Slots]:
-    """A copy of `block` in each of `states`, on a branch of its own; the open rows of each want logits."""
+    """Lay a copy of `block` in each of `states`, each on a branch of its own. The open rows of each want logits."""
     mask, slots = block.mask_token_id, []
     for tokens in states:
         offsets = [offset for offset, token in enumerate(tokens) if token == mask]
@@ -257,7 +262,7 @@ def _lay_copies(
 
 
 def _want(wants: list[Want], params: DecodeParams, start: int, offsets: list[int], revealed: list[int]) -> Slots:
-    """Ask for the logits of `offsets`, whose noise is that of a position with `revealed` tokens before it."""
+    """Ask for the logits of `offsets`. revealed: for each, how many tokens of the block are revealed before it."""
     first = len(wants)
     wants += [(params, start + offset, count) for offset, count in zip(offsets, revealed, strict=True)]
     return Slots(list(offsets), list(range(first, first + len(offsets))))

@@ -1,4 +1,4 @@
-"""Who sees whom among the rows of a forward: the one rule, in one place (docs/algorithm.md)."""
+"""Which rows of a forward see each other: the only place of that rule (docs/algorithm.md)."""
 
 import functools
 
@@ -8,13 +8,16 @@ from numpy.typing import NDArray
 from simsd.verification.rows import DATA, MASK, TRUNK, Rows
 
 CACHED_ROWS = 128
-"""A mask of more rows is not kept."""
+"""Masks of more rows than this are not cached."""
 
 Facts = NDArray[np.int64]
 
 
 def hidden(rows: Rows) -> NDArray[np.bool_]:
-    """[R, R]: who does not see whom. Most are like one of a few that came before, but for the block they are in."""
+    """Return the attention mask [R, R] of one sequence: whether row i does not see row j.
+
+    Small masks are cached, since only the numbers of the blocks differ between most of them.
+    """
     first = rows.block[0]
     block = tuple(index - first for index in rows.block)
     find = _hidden if len(block) <= CACHED_ROWS else _hidden.__wrapped__
@@ -27,10 +30,11 @@ def _hidden(*facts: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 def visibility(block: Facts, branch: Facts, kind: Facts, tau: Facts) -> NDArray[np.bool_]:
-    """Who sees whom among rows. All four facts [..., R] -> [..., R, R], entry (i, j): row i sees row j.
+    """Return whether row i sees row j, [..., R, R], from the four facts of the rows, [..., R] each.
 
-    Within a block and branch, the paper's four rules: D->D tau_j <= tau_i, D->M tau_j > tau_i, M->D tau_j < tau_i,
-    M->M tau_j >= tau_i; that is, earlier data and later masks, and at equal tau one's own kind. A solo row sees earlier
+    Within a block and branch the paper's four rules hold (section 3). A data row i sees a data row j if tau_j <= tau_i,
+    and a mask row j if tau_j > tau_i. A mask row i sees a data row j if tau_j < tau_i, and a mask row j if
+    tau_j >= tau_i. So a row sees earlier data and later masks, and at equal tau its own kind. A solo row sees earlier
     data and itself. Across blocks, a row sees the committed rows of earlier blocks.
     """
     assert block.shape == branch.shape == kind.shape == tau.shape

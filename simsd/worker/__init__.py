@@ -1,1 +1,1 @@
-"""Who owns a device: one process, several that share a model, or the draft in one of its own."""
+"""Workers: one process that owns a device, several that share a model, or a draft in a process of its own."""

@@ -1,6 +1,6 @@
-"""The draft in a process of its own on this machine: it drafts the next block while the target looks at this one.
+"""A draft in a child process on this machine, which drafts the next block while the target verifies this one.
 
-What the engines are on Ray, for one process and its child: calls go through a pipe, in order.
+Calls go through a pipe, in order.
 """
 
 import logging
@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 class DraftProcess:
-    """A loop's draft client. Its process ends with it, or with this process."""
+    """The loop's client of a draft in a child process. The process ends with the client, or with this process."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        """Raises what loading the draft raises there."""
+        """Start the process and load the draft in it. Errors of loading are raised here."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, config), daemon=True)
@@ -38,7 +38,10 @@ class DraftProcess:
         self._went_ahead = False
 
     def propose(self, batch: list[Work]) -> Proposals:
-        """Waits for them: the target has nothing else to do. What was drafted ahead is here already."""
+        """Return the proposals for `batch`: those that were drafted ahead if they answer it, else new ones.
+
+        The call waits, since the target has nothing to do before. `WorkerLostError` if the process is gone.
+        """
         if self._went_ahead:
             self._went_ahead = False
             ahead = cast(Ahead, self._receive())
@@ -54,7 +57,7 @@ class DraftProcess:
         return True
 
     def release(self, seq_ids: list[str]) -> None:
-        with suppress(WorkerLostError):  # its pages went with it
+        with suppress(WorkerLostError):  # The pages of a lost process are gone with it.
             self._send("release", seq_ids)
 
     def _send(self, method: str, argument: Any) -> None:
@@ -85,15 +88,15 @@ def _stop(pipe: Connection, process: Any) -> None:
 
 
 def _serve(pipe: Connection, config: WorkerConfig) -> None:
-    """Do what the pipe says until its other end is closed. Calls that draft are answered."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the other process, which closes the pipe
+    """Make the calls that come through the pipe, until its other end is closed. Only calls that draft are answered."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent process, which then closes the pipe.
     try:
         worker = Worker(config)
         pipe.send(worker.info)
     except Exception as error:
         pipe.send(error)
         return
-    with suppress(EOFError, OSError):  # the other end is closed
+    with suppress(EOFError, OSError):  # These say that the other end is closed.
         while True:
             method, argument = pipe.recv()
             try:

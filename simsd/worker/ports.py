@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Free ports of this machine."""
 
 import contextlib
 import random
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, outside the ranges of Ray's workers and of outgoing connections."""
+    """Return a port that is free now, outside the ranges of Ray's workers and of outgoing connections."""
     while True:
         port = random.randrange(20000, 30000)
         with socket.socket() as probe, contextlib.suppress(OSError):

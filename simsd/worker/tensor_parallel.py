@@ -1,7 +1,8 @@
 """Tensor parallelism: one model over several processes, each with a share of the heads and of the feed-forward.
 
-Every rank is a whole `Worker`: rank 0 is the one that is called, and tells the others each call before it makes it
-itself. Workers never decide, so ranks that see the same calls hold the same pages, and meet in the model's sums.
+Every rank has a whole `Worker`. Callers call rank 0, which sends each call to the other ranks before it makes the call
+itself. A worker does only what its calls say, so ranks that get the same calls hold the same pages. They exchange
+tensors only in the sums inside the model.
 """
 
 import atexit
@@ -25,17 +26,17 @@ from simsd.worker.ports import free_port
 from simsd.worker.worker import Worker
 
 JOIN_TIMEOUT = timedelta(minutes=10)
-"""How long ranks wait for each other, at the start and in a sum; loading a large model takes a while."""
+"""How long ranks wait for each other, at the start and in a sum. Loading a large model may take minutes."""
 IDLE_TIMEOUT = timedelta(days=365)
 """How long a rank waits for the next call."""
 CLOSE_S = 10.0
 
 
 class Ranks:
-    """This process among its peers: sums of tensors over the device's backend, messages over gloo."""
+    """The communication of one rank with the others: sums of tensors over the device's backend, messages over gloo."""
 
     def __init__(self, rank: int, size: int, address: str, device: str) -> None:
-        """address: HOST:PORT that rank 0 listens on. Returns when all ranks have joined."""
+        """Join the other ranks, and wait until all have joined. address: the HOST:PORT on which rank 0 listens."""
         self.rank, self.size = rank, size
         backend = "nccl" if device.startswith("cuda") else "gloo"
         if backend == "nccl":
@@ -44,16 +45,16 @@ class Ranks:
         self._messages = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
 
     def sum(self, x: Tensor) -> Tensor:
-        """`x` summed over all ranks, in place."""
+        """Sum `x` over all ranks, in place."""
         dist.all_reduce(x)
         return x
 
     def tell(self, message: Any) -> None:
-        """From rank 0 to all others, which must be listening."""
+        """Send a message from rank 0 to all other ranks, which must be listening."""
         dist.broadcast_object_list([message], src=0, group=self._messages)
 
     def listen(self) -> Any:
-        """What rank 0 tells next. `RuntimeError` if it is gone."""
+        """Wait for the next message of rank 0. `RuntimeError` if rank 0 is gone."""
         box: list[Any] = [None]
         dist.broadcast_object_list(box, src=0, group=self._messages)
         return box[0]
@@ -63,7 +64,7 @@ class Ranks:
 
 
 class LeadingWorker:
-    """Rank 0: a worker's interface. Calls are serialised, so that all ranks see them in one order."""
+    """Rank 0, with the interface of a `Worker`. Calls are serialised, so that all ranks get them in the same order."""
 
     def __init__(self, config: WorkerConfig, address: str) -> None:
         self._ranks = Ranks(0, config.tensor_parallel, address, config.device)
@@ -84,7 +85,10 @@ class LeadingWorker:
         return self._all("verify", batch, proposals)
 
     def verify_next(self, ahead: Ahead | None) -> Verdicts | None:
-        """What comes next is told, like all else: ranks must not differ in what they make of the last round."""
+        """Derive the next round on rank 0 alone and send it to the others, so that ranks cannot derive different ones.
+
+        It returns None if a sequence cannot go on.
+        """
         with self._lock:
             planned = self._worker.next_round(ahead)
             return self._tell("verify", *planned) if planned else None
@@ -99,7 +103,7 @@ class LeadingWorker:
         return self._worker.page_use(check)
 
     def close(self) -> None:
-        """Let the other ranks go; fine if they are gone."""
+        """Tell the other ranks to end. They may be gone already."""
         with self._lock, contextlib.suppress(RuntimeError):
             self._ranks.tell(None)
         self._ranks.close()
@@ -114,7 +118,7 @@ class LeadingWorker:
 
 
 def follow(config: WorkerConfig, rank: int, address: str) -> None:
-    """Be another rank until rank 0 lets go, or is gone."""
+    """Run a rank other than 0 until rank 0 closes. `RuntimeError` if rank 0 is gone."""
     ranks = Ranks(rank, config.tensor_parallel, address, config.device)
     worker = Worker(config, ranks=ranks)
     while (message := ranks.listen()) is not None:
@@ -124,7 +128,7 @@ def follow(config: WorkerConfig, rank: int, address: str) -> None:
 
 
 class LocalRanks(LeadingWorker):
-    """Rank 0 in this process, the others as processes below it: tensor parallelism without Ray."""
+    """Tensor parallelism without Ray: rank 0 runs in this process, and the other ranks in child processes."""
 
     def __init__(self, config: WorkerConfig) -> None:
         address = f"127.0.0.1:{free_port()}"
@@ -162,7 +166,7 @@ class LocalRanks(LeadingWorker):
 
 
 def on_rank(config: WorkerConfig, rank: int) -> WorkerConfig:
-    """The settings of one rank on a machine that all of them share: "cuda" becomes a GPU for each."""
+    """Return the settings of one rank on a machine that all ranks share. The device "cuda" becomes "cuda:<rank>"."""
     return config.model_copy(update={"device": f"cuda:{rank}"}) if config.device == "cuda" else config
 
 

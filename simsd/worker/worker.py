@@ -1,11 +1,12 @@
-"""A worker owns a device, a model's weights and its pages, and knows sequences by id. It runs rows; the loop decides,
-except for what follows from a round in one way only (`simsd.block.successor`).
+"""The worker, which owns a device, a model's weights and its KV pages, and knows sequences by their ids.
 
-draft:  propose(batch)            -> candidates and their step order
-        propose_ahead(batch)      -> candidates for the block after, should what was proposed stand
-target: verify(batch, proposals)  -> what stands (forward and accept, so only verdicts leave)
-        verify_next(ahead)        -> the round after that, without a word from the loop
-both:   release(ids)
+A worker runs what the loop asks for. Only `verify_next` derives the next round itself (`simsd.block.successor`).
+
+* A draft has `propose`, which drafts tokens with their step order, and `propose_ahead`, which drafts the block after a
+  proposed one as if that were accepted.
+* A target has `verify`, which runs the forward and the accept rules, so that only verdicts leave it, and `verify_next`,
+  which runs the round after the last one without being asked for it in detail.
+* Both have `release`.
 """
 
 import dataclasses
@@ -39,18 +40,23 @@ if TYPE_CHECKING:
 
 
 Load = Callable[[Path, str, torch.dtype, str], BlockDiffusionModel]
-"""From a checkpoint's directory, its name, a dtype and a device to a model."""
+"""Loads a model from a checkpoint's directory, its name, a dtype and a device."""
 
 
 class Worker:
-    """Calls are serialised by a lock. For measurement only: `aligned` False is the paper's ablation of position ids,
-    and `load` may give a model that has no trained weights.
+    """One model on one device, with its pages. A lock serialises the calls.
+
+    Two arguments serve measurements only: `aligned` False is the paper's ablation of position ids (section 4), and
+    `load` may return a model without trained weights.
     """
 
     def __init__(
         self, config: WorkerConfig, aligned: bool = True, load: Load = load_model, ranks: "Ranks | None" = None
     ) -> None:
-        """`ranks`: the processes that share the model, if there are several."""
+        """Load the model and allocate its pages. ranks: the processes that share the model, if there are several.
+
+        Raises `CheckpointError` for unusable files, and `ConfigError` for settings that do not fit the model or device.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
         self.aligned = aligned
@@ -92,7 +98,11 @@ class Worker:
 
     @torch.inference_mode()
     def propose(self, batch: list[Work]) -> Proposals:
-        """Draft for each sequence that is caught up; what is owed is committed in the first forward."""
+        """Draft for each sequence whose KV is complete. Tokens to commit go with the first forward.
+
+        A sequence that lacks more only commits, and gets no proposal. A proposal that was drafted ahead is returned
+        without a forward if it answers its work.
+        """
         began = time.perf_counter()
         with self._lock:
             ready = self._take_ahead(batch)
@@ -120,15 +130,15 @@ class Worker:
 
     @torch.inference_mode()
     def propose_ahead(self, batch: list[Work]) -> Ahead:
-        """Draft the block after each one just proposed, as if that stood, while the target looks at it.
+        """Draft the block after each proposed one, as if that were accepted, while the target verifies it.
 
-        batch: works of the last `propose` that had their whole block drafted. What they owe is committed; the assumed
-        block is not, its rows come with each draft step, so nothing has to be taken back. The next `propose` takes what
-        it can use, and tells the cost; or the caller does, and says so by `take_ahead`.
+        batch: works of the last `propose` whose whole block was drafted. Their tokens to commit are committed. The
+        assumed block is not: its rows come with each draft step, so that nothing has to be undone. The next `propose`
+        uses what was drafted ahead and includes its cost. A caller that uses the result itself says so by `take_ahead`.
         """
         began = time.perf_counter()
         with self._lock:
-            # A sequence may be finished and gone by now: none is opened here.
+            # A sequence may have been released by now. It must not be opened again.
             tasks = self._sync([work for work in batch if work.seq_id in self.pool.sequences])
             drafts = {task.work.seq_id: draft for task in tasks if (draft := self._behind(task)) is not None}
             cost = self._draft(tasks, drafts)
@@ -142,18 +152,18 @@ class Worker:
             return Ahead(items, {seq_id: self._cached(seq_id) for seq_id in drafts}, cost)
 
     def take_ahead(self, batch: list[Work]) -> None:
-        """What was drafted ahead for these is what they have been proposed now, its cost told."""
+        """Note that what was drafted ahead for these works is now their proposal, and its cost has been counted."""
         with self._lock:
             self._proposed = self._take_ahead(batch)
             self._cost_ahead = DraftCost()
 
     def _take_ahead(self, batch: list[Work]) -> dict[str, Proposal]:
-        """What was drafted ahead for just these works; it is forgotten."""
+        """Return what was drafted ahead for exactly these works, and forget it."""
         drafted = [(work, self._ahead.pop(work.seq_id, None)) for work in batch]
         return {work.seq_id: ahead.proposal for work, ahead in drafted if ahead and ahead.serves(work)}
 
     def _behind(self, task: "Task") -> Drafting | None:
-        """To draft the block behind what was proposed last; None if nothing was, or the answer ends there."""
+        """Return the drafting of the block after the last proposal; None if there is none, or the answer ends in it."""
         work, proposal = task.work, self._proposed.get(task.work.seq_id)
         if not task.ready or work.block is None or proposal is None:
             return None
@@ -169,7 +179,7 @@ class Worker:
         return Drafting(work, block, work.gamma, assumed=filled.tokens)
 
     def _draft(self, tasks: list["Task"], drafts: dict[str, Drafting]) -> DraftCost:
-        """All draft steps of `drafts`; commit rows of `tasks` go with the first."""
+        """Make all draft steps of `drafts`. The commit rows of `tasks` go with the first step."""
         cost = DraftCost()
         for step in range(self.info.block_size + 1):
             wants: list[Want] = []
@@ -190,19 +200,25 @@ class Worker:
 
     @torch.inference_mode()
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
-        """One forward over the whole batch, whatever each sequence is doing, then the accept rule of each."""
+        """Run one forward over the whole batch, whatever phase each sequence is in, then the accept rule of each.
+
+        The rows may need several forwards if there are more than `max_rows`.
+        """
         with self._lock:
             return self._verify(batch, proposals)
 
     @torch.inference_mode()
     def verify_next(self, ahead: Ahead | None) -> Verdicts | None:
-        """The round after the last one, with all its sequences, from where that left them; None if one cannot go on."""
+        """Run the round after the last one, with all its sequences; None if one of them cannot go on."""
         with self._lock:
             planned = self.next_round(ahead)
             return self._verify(*planned) if planned else None
 
     def next_round(self, ahead: Ahead | None) -> tuple[list[Work], Proposals | None] | None:
-        """What the loop would ask for next: works, and what of `ahead` they need. None if it has to be asked itself."""
+        """Return what the loop would ask for next: works, and the proposals in `ahead` for them.
+
+        It is None if only the loop can tell what comes next, or `ahead` lacks a proposal.
+        """
         batch = []
         for before, verdict in self._last:
             work = next_work(before, verdict, self.info)
@@ -217,7 +233,7 @@ class Worker:
 
     def _verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
         began = time.perf_counter()
-        self._last = []  # also if this fails
+        self._last = []  # It must be empty if this round fails.
         wants: list[Want] = []
         tasks = self._sync(batch)
         asked = [(task.work, task.rows) for task in tasks if task.ready]
@@ -251,7 +267,7 @@ class Worker:
         )
 
     def release(self, seq_ids: list[str]) -> None:
-        """Give the pages of these sequences back; unknown ids are fine."""
+        """Free the pages of these sequences. Unknown ids are ignored."""
         with self._lock:
             for seq_id in seq_ids:
                 self.pool.release(seq_id)
@@ -259,11 +275,11 @@ class Worker:
                 self._proposed.pop(seq_id, None)
 
     def release_all(self) -> None:
-        """Give all pages back: whoever held the sequences is gone."""
+        """Free the pages of all sequences, for instance because the loop that held them is gone."""
         self.release(list(self.pool.sequences))
 
     def page_use(self, check: bool = True) -> PageUse:
-        """Raises `InternalError` if the pool's books are wrong, unless `check` is False."""
+        """Return how the pages are used. With `check`, `InternalError` if the pool's counts are wrong."""
         with self._lock:
             if check:
                 self.pool.check_integrity()
@@ -274,8 +290,10 @@ class Worker:
         return len(held.tokens) if held else 0
 
     def _sync(self, batch: list[Work]) -> list["Task"]:
-        """Tasks with their commit rows: of the blocks that the worker lacks, the one before the open block, or as many
-        as the limit allows. A sequence whose cached length is not what the loop thinks gets no task.
+        """Return a task with its commit rows for each work, and open sequences that are new.
+
+        If the worker lacks at most one block before the open block, all is committed; else as much as the limit allows.
+        A sequence gets no task if the worker does not hold what the work says (`Work.start`).
         """
         tasks, block_size = [], self.info.block_size
         for work in batch:
@@ -293,7 +311,10 @@ class Worker:
         return tasks
 
     def _forward(self, tasks: list["Task"]) -> tuple[Tensor, int]:
-        """Run the tasks' rows and keep the committed KV. -> (logits [M, V] of all wanted rows in order, forwards)."""
+        """Run the rows of the tasks and keep the KV of committed ones.
+
+        Returns the logits [M, V] of all rows that want them, in order, and the number of forwards.
+        """
         logits, parts = [], self._parts(tasks)
         for part in parts:
             logits.append(self.runner.run([(task.kv, task.rows) for task in part]))
@@ -302,7 +323,7 @@ class Worker:
         return torch.cat(logits) if len(logits) > 1 else logits[0], len(parts)
 
     def _parts(self, tasks: list["Task"]) -> list[list["Task"]]:
-        """`tasks` in as few forwards as `max_rows` allows; normally one."""
+        """Split `tasks` into forwards of at most `max_rows` rows, in order; normally there is one."""
         parts: list[list[Task]] = [[]]
         total = 0
         for task in tasks:
@@ -316,9 +337,10 @@ class Worker:
 
 @dataclass(slots=True)
 class Task:
-    """One sequence's part of a forward; `ready` says that its open block can come with it.
+    """One sequence's part of a forward.
 
-    rows: those of the tokens to commit come first.
+    kv: what the pool knows about the sequence. rows: its rows, of which those of `commits`, the tokens to commit, come
+    first. ready: whether the open block can come with the same forward.
     """
 
     work: Work
