@@ -91,7 +91,7 @@ def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: 
         owners=[(draft.work, draft.span) for draft in drafts],
         sampled=rows_of(drawing),
         likeliest=rows_of([row for row, on in enumerate(proposing) if on]),
-        width=max(p.draft_top_k for p, _, _ in wants),
+        width=max((p.draft_top_k for (p, _, _), on in zip(wants, proposing, strict=True) if on), default=0),
     )
     answer = read(logits, wants, question, info)
     scores, q = answer.scores, draw(answer)
@@ -110,30 +110,38 @@ def draw(answer: Answer) -> dict[int, Q]:
 
     The sampled tokens and their probabilities replace those in the answer's scores.
     """
-    if not answer.place:
-        return {}
-    rows, params = np.array(list(answer.place)), answer.params
-    cut = torch.tensor([params.wants[row][0].draft_top_k for row in rows])
-    keys = torch.from_numpy(keys_of(params, DRAFT, rows))
-    tokens, probs = propose_tokens(answer.top, answer.ids, keys, cut)
+    rows_of_width: dict[int, list[int]] = {}
+    for row in answer.place:
+        rows_of_width.setdefault(answer.params.wants[row][0].draft_top_k, []).append(row)
     found = {}
-    for row, place in answer.place.items():
-        width = params.wants[row][0].draft_top_k  # Other requests of the batch may have asked for more.
-        row_ids, row_probs = answer.ids[place, :width].numpy(), probs[place, :width].numpy()
-        answer.scores.token[row] = int(tokens[place])
-        answer.scores.confidence[row] = float(row_probs[row_ids == answer.scores.token[row]][0])
-        found[row] = (row_ids, row_probs)
+    for width, rows in rows_of_width.items():
+        top, ids = _likeliest(answer, rows, width)
+        tokens, q = propose_tokens(top, ids, torch.from_numpy(keys_of(answer.params, DRAFT, np.array(rows))))
+        chances = q.gather(1, (ids == tokens.unsqueeze(1)).int().argmax(dim=1, keepdim=True)).squeeze(1)
+        for row, token, chance, *each in zip(
+            rows, tokens.tolist(), chances.tolist(), ids.numpy(), q.numpy(), strict=True
+        ):
+            answer.scores.token[row], answer.scores.confidence[row] = token, chance
+            found[row] = (each[0], each[1])
     return found
 
 
-def propose_tokens(top: Tensor, ids: Tensor, keys: Tensor, draft_top_k: Tensor) -> tuple[Tensor, Tensor]:
-    """Sample from q, the filtered distribution cut to its `draft_top_k` [M] likeliest tokens and renormalised.
+def _likeliest(answer: Answer, rows: list[int], width: int) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities and ids of the likeliest tokens of `rows`, [rows, width] each.
+
+    The answer may hold more of them, for other requests of the batch.
+    """
+    places = [answer.place[row] for row in rows]
+    return answer.top[places, :width], answer.ids[places, :width]
+
+
+def propose_tokens(top: Tensor, ids: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Sample from q, the filtered distribution cut to its k likeliest tokens and renormalised.
 
     top, ids: [M, k], the log-probabilities of the k likeliest tokens, best first, and their ids. keys: [M].
     Returns the tokens, [M] int64, and the probabilities of q, [M, k] float32.
     """
-    beyond = torch.arange(top.shape[1]) >= draft_top_k.unsqueeze(1)
-    q = top.masked_fill(beyond, -math.inf).log_softmax(dim=-1)
+    q = top.log_softmax(dim=-1)
     column = gumbel_argmax(q, keys, ids)
     return ids.gather(1, column.unsqueeze(1)).squeeze(1), q.exp()
 
@@ -176,18 +184,15 @@ def own_draft(params: DecodeParams, slots: Slots, taken: set[int], answer: Answe
 
 def _draw_own(params: DecodeParams, drafted: DraftedBlock, chosen: list[int], taken: int, answer: Answer) -> None:
     """Sample the tokens of the `chosen` rows. `exact` uses the noise of the state in which it expects each token."""
-    places = [answer.place[row] for row in chosen]
-    top, ids = answer.top[places], answer.ids[places]
+    top, ids = _likeliest(answer, chosen, params.draft_top_k)
     if params.foresees_target:
         wants = [answer.params.wants[row] for row in chosen]
         expected = RowParams([(p, position, revealed + taken + i) for i, (p, position, revealed) in enumerate(wants)])
         column = gumbel_argmax(top, torch.from_numpy(keys_of(expected, SAMPLE, np.arange(len(chosen)))), ids)
         drafted.tokens = ids.gather(1, column.unsqueeze(1)).squeeze(1).tolist()
         return
-    keys = torch.from_numpy(keys_of(answer.params, DRAFT, np.array(chosen)))
-    tokens, probs = propose_tokens(top, ids, keys, torch.full((len(chosen),), params.draft_top_k))
-    width = params.draft_top_k
-    drafted.tokens, drafted.q_ids, drafted.q_probs = tokens.tolist(), ids[:, :width].numpy(), probs[:, :width].numpy()
+    tokens, q = propose_tokens(top, ids, torch.from_numpy(keys_of(answer.params, DRAFT, np.array(chosen))))
+    drafted.tokens, drafted.q_ids, drafted.q_probs = tokens.tolist(), ids.numpy(), q.numpy()
 
 
 def _agreement(params: DecodeParams, chosen: list[int], answer: Answer) -> list[float]:
@@ -195,8 +200,8 @@ def _agreement(params: DecodeParams, chosen: list[int], answer: Answer) -> list[
 
     By the margin it is 1 if the two best probabilities differ by more than `S2D2_MARGIN`, else 0.
     """
-    places = [answer.place[row] for row in chosen]
     if params.routing_score == "entropy":
-        return [math.exp(-answer.entropy[place] / math.log(answer.vocabulary)) for place in places]
-    best = answer.top[places, :2].exp()
+        nats = [answer.entropy[answer.place[row]] for row in chosen]
+        return [math.exp(-each / math.log(answer.vocabulary)) for each in nats]
+    best = _likeliest(answer, chosen, 2)[0].exp()
     return (best[:, 0] - best[:, 1] > S2D2_MARGIN).float().tolist()

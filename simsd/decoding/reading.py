@@ -18,10 +18,10 @@ from simsd.messages.worker import WorkerInfo
 from simsd.verification.accept import Scores
 from simsd.verification.schemes import Want
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
-def rows_of(rows: list[int]) -> Rows:
+def rows_of(rows: list[int]) -> RowNumbers:
     return np.array(rows, np.int64)
 
 
@@ -38,16 +38,16 @@ class Question:
     """
 
     owners: list[tuple[Work, range]]
-    sampled: Rows
-    likeliest: Rows
+    sampled: RowNumbers
+    likeliest: RowNumbers
     width: int
-    tested: Rows = field(default_factory=lambda: rows_of([]))
+    tested: RowNumbers = field(default_factory=lambda: rows_of([]))
     drafted: list[DraftedBlock] = field(default_factory=list)
     entropy: bool = False
     likeliest_entropy: bool = False
-    reported: Rows = field(default_factory=lambda: rows_of([]))
+    reported: RowNumbers = field(default_factory=lambda: rows_of([]))
     alternatives: int = 0
-    known: Rows = field(default_factory=lambda: rows_of([]))
+    known: RowNumbers = field(default_factory=lambda: rows_of([]))
 
 
 @dataclass(slots=True)
@@ -101,13 +101,15 @@ def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo
     keys = [keys_of(params, SAMPLE, question.sampled), keys_of(params, RECOVER, tested)]
     uniform = first_uniform(keys_of(params, ACCEPT, tested)) if len(tested) else np.empty(0)
     arrays |= _indices(question, np.concatenate(keys))
-    all_drawn = params.any_warm and bool(params.warm.all())
+    all_drawn = params.any_warm and bool(params.warm.all()) and len(question.likeliest) == len(logits)
 
     def compute(sent: dict[str, Tensor]) -> dict[str, Tensor]:
         adjust(logits, info.mask_token_id, sent)
         return _read_on_device(logits, filtered_log_probs(logits, sent), question, sent, all_drawn)
 
     back = there_and_back(arrays, logits.device, compute)
+    if all_drawn:
+        back["top"], back["best"] = back["likeliest_top"][:, 0], back["likeliest_ids"][:, 0]
     count = len(question.sampled)
     stands: list[bool] = []
     if len(tested):
@@ -158,8 +160,7 @@ def _read_on_device(
 ) -> dict[str, Tensor]:
     """Compute the answers on the device.
 
-    all_drawn: whether every row is at a temperature above 0. No row is then read for its best token, and the highest
-    log-probability can be taken from the likeliest tokens.
+    all_drawn: whether a token is drawn in every row from its likeliest tokens, which then also show the best one.
     """
     found: dict[str, Tensor] = {}
     if len(question.likeliest):
@@ -167,9 +168,7 @@ def _read_on_device(
         found["likeliest_top"], found["likeliest_ids"] = rows.topk(min(question.width, rows.shape[1]), dim=-1)
         if question.likeliest_entropy:
             found["likeliest_entropy"] = entropies(rows)
-    if all_drawn and len(question.likeliest) == len(logits):
-        found["top"], found["best"] = found["likeliest_top"][:, 0], found["likeliest_ids"][:, 0]
-    elif len(question.tested) < len(logits) or len(question.reported):
+    if len(question.reported) or (not all_drawn and len(question.tested) < len(logits)):
         found["top"], found["best"] = log_probs.max(dim=-1)
     weights = []
     if len(question.tested):
@@ -206,7 +205,7 @@ def _reported(
     return {"reported_tokens": tokens, "reported_own": own, "reported_top": top, "reported_ids": ids}
 
 
-def _scores(back: dict[str, Tensor], sampled: Rows) -> Scores:
+def _scores(back: dict[str, Tensor], sampled: RowNumbers) -> Scores:
     """Return the scores of all rows. They are empty if every row only tests a drafted token."""
     if "top" not in back:
         return Scores([], [], [], [])
@@ -219,7 +218,7 @@ def _scores(back: dict[str, Tensor], sampled: Rows) -> Scores:
     return Scores(token, confidence, top, _list(back, "entropy"))
 
 
-def _select(values: Tensor, rows: Rows, sent: Tensor) -> Tensor:
+def _select(values: Tensor, rows: RowNumbers, sent: Tensor) -> Tensor:
     """Return `rows` of values [M, ...], without a copy if they are all rows in order. sent: `rows` on the device."""
     every = len(rows) == len(values) and bool((np.diff(rows) == 1).all())
     return values if every else values[sent]

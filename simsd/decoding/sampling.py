@@ -78,6 +78,8 @@ def adjustments(
         if params.min_tokens and eos_token_ids:
             allowed_from = work.prompt_tokens + params.min_tokens
             early = [row for row in span if wants[row][1] < allowed_from]
+            if not early:
+                continue
             rows.append(np.repeat(np.array(early, np.int64), len(eos_token_ids)))
             ids.append(np.tile(eos_token_ids, len(early)))
             by.append(np.full(len(ids[-1]), -np.inf, np.float32))

@@ -40,7 +40,9 @@ class Look:
     def draws_own(self) -> bool:
         """Whether the next draft needs more of this forward than the best token of each row."""
         params = self.work.params
-        return params.drafts_itself and (self.warm or params.routes)
+        if params.routes:  # A span was drafted in the round before.
+            return self.drafted is None
+        return params.drafts_itself and self.warm
 
 
 def look_at(
@@ -100,7 +102,7 @@ def _question(looks: list[Look], rows: int) -> Question:
     drawing = [look for look in looks if look.draws_own]
     settings = [look.work.params for look in drawing]
     reporting = [look for look in looks if look.work.report.logprobs is not None]
-    drawn = [row for look in looks if look.warm for row in look.span]
+    drawn = [row for look in looks if look.warm and not look.work.forced for row in look.span]
     given = {row for look in looks for row in look.tested} if drawn else set()
     known = rows_of([-1] * rows) if reporting else rows_of([])
     for look in reporting:
@@ -110,12 +112,12 @@ def _question(looks: list[Look], rows: int) -> Question:
         owners=[(look.work, look.span) for look in looks],
         sampled=rows_of([row for row in drawn if row not in given]),
         likeliest=rows_of([row for look in drawing for row in look.span]),
-        width=max((params.draft_top_k if params.temperature > 0 else 2 for params in settings), default=0),
+        width=max((max(2 * params.routes, params.draft_top_k) for params in settings), default=0),
         tested=rows_of([row for look in rejecting for row in look.tested]),
         drafted=[look.drafted for look in rejecting if look.drafted is not None],
         entropy=any(look.work.params.remasking == "entropy" for look in looks),
         likeliest_entropy=any(params.routing_score == "entropy" for params in settings),
-        reported=rows_of([row for look in reporting for row in look.span]),
+        reported=rows_of([row for look in reporting for row in (look.tested if look.work.forced else look.span)]),
         alternatives=max((look.work.report.logprobs or 0 for look in reporting), default=0),
         known=known,
     )

@@ -5,7 +5,6 @@ If the device is the CPU, nothing is copied, and arrays and tensors share their 
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,15 @@ ALIGNMENT = 16
 
 Array = NDArray[Any]
 
+TYPES = {np.int64: torch.int64, np.float32: torch.float32, np.bool_: torch.bool}
+
 
 class Packing:
     """A layout of arrays of given types and shapes, one after the other in a buffer of `bytes` bytes."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         """Lay out arrays with the types and shapes of `arrays`, whose values do not matter."""
-        self._types = [torch.from_numpy(np.empty(0, array.dtype)).dtype for array in arrays]
+        self._types = [TYPES[array.dtype.type] for array in arrays]
         self._shapes = [array.shape for array in arrays]
         self._sizes = [array.nbytes for array in arrays]
         ends = accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in self._sizes), initial=0)
@@ -72,16 +73,16 @@ def there_and_back(
 
 
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `tensors` on the host, with one copy.
+    """Return `tensors` on the host, with one copy. They must be float32 or int64.
 
-    They must be float32 or int64, and integers must be below 2^24, because they travel as float32.
+    Integers travel as the bits of float32 numbers, so that one kernel can put all of them together.
     """
     if all(tensor.device.type == "cpu" for tensor in tensors.values()):
         return dict(tensors)
     assert all(tensor.dtype in (torch.float32, torch.int64) for tensor in tensors.values())
-    together = torch.cat([tensor.flatten() for tensor in tensors.values()]).to(torch.float32).cpu()
-    parts = together.split([prod(tensor.shape) for tensor in tensors.values()])
+    flat = [tensor.flatten().view(torch.float32) for tensor in tensors.values()]
+    parts = torch.cat(flat).cpu().split([len(each) for each in flat])
     return {
-        name: part.view(tensor.shape).to(tensor.dtype)
+        name: part.clone().view(tensor.dtype).view(tensor.shape)
         for (name, tensor), part in zip(tensors.items(), parts, strict=True)
     }

@@ -96,7 +96,7 @@ class Loop:
         with RoundQueue(self.draft, self.target, self.config) as rounds:
             asked: Round | None = rounds.ask(drafting, verifying)
             while asked is not None:
-                if self._same_go_on(asked):
+                if rounds.may_follow and self._same_go_on(asked):
                     rounds.let_follow()
                 verdicts = await rounds.verdicts()
                 if verdicts is None:

@@ -104,15 +104,20 @@ class RoundQueue:
         self._now = Round(began, drafting, verifying, ahead, reference)
         return self._now
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether the target has a queue, and the draft is ahead for all sequences that it drafts for."""
+        now = self._now
+        ahead = now is not None and len(now.drafting) == len(now.ahead)
+        return ahead and self._config.async_scheduling and self._target.queues
+
     def let_follow(self) -> None:
-        """Let the target make the next round by itself, if it has a queue and the draft is ahead for all sequences.
+        """Let the target make the next round by itself, where that may follow.
 
         The target must be able to derive the next work of each sequence (`simsd.block.successor`).
         """
-        now = self._now
-        assert now is not None
-        if self._config.async_scheduling and self._target.queues and len(now.drafting) == len(now.ahead):
-            self._calls.append(asyncio.ensure_future(self._target.verify_next(now.reference)))
+        assert self._now is not None
+        self._calls.append(asyncio.ensure_future(self._target.verify_next(self._now.reference)))
 
     async def verdicts(self) -> Verdicts | None:
         """Return the verdicts of the round under way; None if it was left to the target and the target could not."""

@@ -96,7 +96,7 @@ class Sequence:
     @property
     def forced(self) -> list[int]:
         """Tokens of the prompt that the next round reveals in the open block, to report their log-probabilities."""
-        if not self.request.report.prompt or self.prefilling or self.block.open_offsets[0] != 0:
+        if not self.request.report.prompt or self.prefilling or self.block.tokens[0] != self.block.mask_token_id:
             return []
         return self.request.prompt_ids[self.block.start : self.block.start + self.block.size]
 

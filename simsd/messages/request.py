@@ -5,6 +5,7 @@ position its token. An *offset* is a position inside its block. A *round* is pro
 """
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -91,6 +92,9 @@ class DecodeParams:
         check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         for _, bias in self.logit_bias:
             check_range("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
+        if len(dict(self.logit_bias)) < len(self.logit_bias):
+            [(token, _)] = Counter(token for token, _ in self.logit_bias).most_common(1)
+            raise RequestError(f"logit_bias names token id {token} more than once", "logit_bias")
         if len(self.stop) > MAX_STOPS or not all(text and isinstance(text, str) for text in self.stop):
             raise RequestError(f"stop takes up to {MAX_STOPS} non-empty strings", "stop")
 

@@ -169,12 +169,10 @@ class Worker:
             return None
         filled = work.block
         for drafted in proposal.blocks:
-            if not work.params.ignore_eos and any(token in self.info.eos_token_ids for token in drafted.tokens):
-                return None
             filled = filled.reveal(drafted.entries(), 0)
-        block = filled.following()
-        if block.start + block.size > work.total_tokens:
+        if filled.visible_end(work.params, work.prompt_tokens, self.info.eos_token_ids)[1] is not None:
             return None
+        block = filled.following()
         work = dataclasses.replace(work, block=block, gamma=tokens_to_draft(work.params, block))
         return Drafting(work, block, work.gamma, assumed=filled.tokens)
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from simsd.decoding.draft import propose_tokens
-from simsd.decoding.noise import ACCEPT, DRAFT, RECOVER, SAMPLE, first_uniform, gumbel_argmax, keys_of
-from simsd.decoding.reading import Question, read, rows_of
-from simsd.decoding.rejection import accepted, residual
+from simsd.decoding.draft import Q, draw
+from simsd.decoding.reading import Answer, Question, read, rows_of
 from simsd.decoding.sampling import RowParams, filtered_log_probs
+from simsd.messages.round import DraftedBlock
 from simsd.messages.worker import WorkerInfo
 from simsd.verification.accept import Scores
 from simsd.verification.schemes import Want
@@ -43,38 +43,44 @@ def log_probs_of(logits: Tensor, wants: list[Want]) -> Tensor:
     return filtered_log_probs(logits, {name: torch.from_numpy(each) for name, each in filters.items()})
 
 
-def sample(log_probs: Tensor, wants: list[Want], purpose: int = SAMPLE) -> Tensor:
+def sample(log_probs: Tensor, wants: list[Want]) -> Tensor:
     """One token a row: the best one at temperature 0, else a draw with the row's own noise."""
-    params, token = RowParams(wants), log_probs.argmax(dim=-1)
-    warm = params.warm.nonzero()[0]
-    keys = torch.from_numpy(keys_of(params, purpose, warm))
-    token[warm] = gumbel_argmax(log_probs[warm], keys)
-    return token
+    return torch.tensor(score(log_probs, wants).token)
 
 
 def score(log_probs: Tensor, wants: list[Want]) -> Scores:
-    """What the rules read of rows whose distributions these are; token 0 of `log_probs` stands for the mask."""
+    """What the rules read of rows whose distributions these are."""
     warm = rows_of([row for row, (p, _, _) in enumerate(wants) if p.temperature > 0])
-    question = Question([], warm, rows_of([]), 0, entropy=any(p.remasking == "entropy" for p, _, _ in wants))
-    return read(log_probs.clone(), wants, question, info_of(mask_token_id=0)).scores
+    return ask(
+        log_probs, wants, Question([], warm, rows_of([]), 0, entropy=any(p.remasking == "entropy" for p, _, _ in wants))
+    ).scores
 
 
-def drafted(log_q: Tensor, wants: list[Want], draft_top_k: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """A token of each row's q, and q as ids and probabilities."""
-    params = RowParams(wants)
-    top, ids = log_q.topk(min(max(draft_top_k), log_q.shape[1]), dim=-1)
-    keys = keys_of(params, DRAFT, torch.arange(len(wants)).numpy())
-    tokens, q = propose_tokens(top, ids, torch.from_numpy(keys), torch.tensor(draft_top_k))
-    return tokens, ids, q
+def stacked(q: list[Q]) -> tuple[Tensor, Tensor]:
+    """The token ids and probabilities of distributions over equally many tokens."""
+    return torch.tensor(np.stack([ids for ids, _ in q])), torch.tensor(np.stack([probs for _, probs in q]))
+
+
+def drafted(log_q: Tensor, wants: list[Want]) -> tuple[Tensor, list[Q]]:
+    """A token of each row's q, and each q; `wants` say how many of the likeliest tokens it has."""
+    rows = list(range(len(wants)))
+    answer = ask(log_q, wants, Question([], rows_of([]), rows_of(rows), max(p.draft_top_k for p, _, _ in wants)))
+    q = draw(answer)
+    return torch.tensor(answer.scores.token), [q[row] for row in rows]
 
 
 def rejected_or_not(
     log_p: Tensor, wants: list[Want], tokens: Tensor, q_ids: Tensor, q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Rejection sampling's test of every row: (whether the token stands, what would replace it)."""
-    params, every = RowParams(wants), torch.arange(len(wants)).numpy()
-    p_drafted, rest = residual(log_p, tokens, q_ids, -q)
-    instead = gumbel_argmax(rest, torch.from_numpy(keys_of(params, RECOVER, every)))
-    replacement = rest.gather(1, instead.unsqueeze(1)).squeeze(1)
-    parts = (each.numpy() for each in (tokens, q_ids, -q, p_drafted, replacement))
-    return torch.from_numpy(accepted(first_uniform(keys_of(params, ACCEPT, every)), *parts)), instead
+    rows, none = rows_of(list(range(len(wants)))), rows_of([])
+    block = DraftedBlock(list(range(len(wants))), tokens.tolist(), [1.0] * len(wants), q_ids.numpy(), q.numpy())
+    answer = ask(log_p, wants, Question([], none, none, 0, tested=rows, drafted=[block]))
+    return torch.tensor(answer.stands), torch.tensor(answer.instead)
+
+
+def ask(log_probs: Tensor, wants: list[Want], question: Question) -> Answer:
+    """Read rows that have these log-probabilities, and a last token, the mask, which is impossible."""
+    mask = log_probs.shape[1]
+    logits = torch.cat((log_probs, torch.zeros(len(log_probs), 1)), dim=1)
+    return read(logits, wants, question, info_of(mask_token_id=mask))

@@ -9,7 +9,7 @@ import torch
 
 from simsd.config import WorkerConfig
 from simsd.decoding.noise import uniform
-from simsd.errors import CheckpointError, ContextLengthError, QueueFullError
+from simsd.errors import CheckpointError, ContextLengthError, QueueFullError, RequestError
 from simsd.forward.pages import PagePool
 from simsd.in_process import collect, generate_all
 from simsd.messages.request import DecodeParams
@@ -56,6 +56,19 @@ def test_a_draft_that_is_done_sooner_does_not_narrow_its_mates_distributions(pai
     loop = pair.loop(pair.worker("target"), pair.worker("draft"))
     alone = [generate_all(loop, [each])[0].token_ids for each in asked]
     assert [done.token_ids for done in generate_all(loop, asked)] == alone
+
+
+def test_a_span_of_the_likeliest_token_alone(pair: Pair) -> None:
+    """S2D2 compares the two best probabilities, also where the draft may only sample the best token."""
+    loop = pair.loop(pair.worker("target"), pair.worker("draft"))
+    asked = [request("one", 9, method="s2d2", temperature=1.0, draft_top_k=1), request("mate", 9, method="vanilla")]
+    alone = [generate_all(loop, [each])[0].token_ids for each in asked]
+    assert [done.token_ids for done in generate_all(loop, asked)] == alone
+
+
+def test_a_token_is_biased_once() -> None:
+    with pytest.raises(RequestError, match="logit_bias names token id 64 more than once"):
+        DecodeParams(logit_bias=((64, 5.0), (7, 1.0), (64, 2.5)))
 
 
 def test_uniform_is_below_one() -> None:

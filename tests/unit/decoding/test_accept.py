@@ -18,7 +18,7 @@ from simsd.messages.round import DraftedBlock, Proposal, Work
 from simsd.verification.accept import Decision, Scores, Slots, TokenTests, add_bonus, denoise_step, keep_prefix, walk
 from simsd.verification.rows import Rows
 from simsd.verification.schemes import Limits, Want
-from tests.unit.numbers import drafted, info_of, rejected_or_not
+from tests.unit.numbers import drafted, info_of, rejected_or_not, stacked
 
 UNLIKELY = 1e-3
 MASK_ID = 3
@@ -71,9 +71,9 @@ P = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2])
 Q = torch.tensor([0.3, 0.1, 0.2, 0.35, 0.05])
 
 
-def wants_of(count: int) -> list[Want]:
+def wants_of(count: int, draft_top_k: int = 64) -> list[Want]:
     """`count` requests that differ by their seed."""
-    return [(DecodeParams(temperature=1.0, seed=seed), 17, 2) for seed in range(count)]
+    return [(DecodeParams(temperature=1.0, seed=seed, draft_top_k=draft_top_k), 17, 2) for seed in range(count)]
 
 
 def frequencies_are(tokens: Tensor, probs: Tensor) -> bool:
@@ -108,8 +108,9 @@ def test_acceptance_frequency_and_recovered_distribution(token: int) -> None:
 def test_output_is_distributed_as_the_target(draft_top_k: int) -> None:
     """Draft from q (cut to its top-k), test, recover: what stands is distributed as p, whatever q is."""
     count = 20_000
-    wants, log_p = wants_of(count), P.log().expand(count, -1)
-    tokens, ids, q = drafted(Q.log().expand(count, -1), wants, [draft_top_k] * count)
+    wants, log_p = wants_of(count, draft_top_k), P.log().expand(count, -1)
+    tokens, each = drafted(Q.log().expand(count, -1), wants)
+    ids, q = stacked(each)
     cut = torch.where(Q.topk(min(draft_top_k, 5)).values[-1] > Q, 0.0, Q)
     assert frequencies_are(tokens, cut / cut.sum())
     accepted, recovered = rejected_or_not(log_p, wants, tokens, ids, q)
@@ -125,7 +126,8 @@ def test_output_is_distributed_as_the_target(draft_top_k: int) -> None:
 def test_equal_distributions_are_always_accepted() -> None:
     count = 2_000
     wants, log_q = wants_of(count), Q.log().expand(count, -1)
-    tokens, ids, q = drafted(log_q, wants, [5] * count)
+    tokens, each = drafted(log_q, wants)
+    ids, q = stacked(each)
     accepted, recovered = rejected_or_not(log_q, wants, tokens, ids, q)
     assert accepted.float().mean() > 0.999  # but for rounding
     assert ((recovered >= 0) & (recovered < 5)).all()
@@ -154,8 +156,9 @@ def test_a_row_is_judged_alike_beside_any_other() -> None:
     generator = torch.Generator().manual_seed(0)
     log_p = torch.randn(60, 7, generator=generator).log_softmax(dim=1)
     log_q = torch.randn(60, 7, generator=generator).log_softmax(dim=1)
-    wants: list[Want] = [(DecodeParams(temperature=1.0, seed=i), i, i % 3) for i in range(60)]
-    tokens, ids, q = drafted(log_q, wants, [3] * 60)
+    wants: list[Want] = [(DecodeParams(temperature=1.0, seed=i, draft_top_k=3), i, i % 3) for i in range(60)]
+    tokens, each = drafted(log_q, wants)
+    ids, q = stacked(each)
     padded_ids, padded_q = torch.zeros(60, 5, dtype=torch.int64), torch.zeros(60, 5)
     padded_ids[:, :3], padded_q[:, :3] = ids, q
     accepted, recovered = rejected_or_not(log_p, wants, tokens, padded_ids, padded_q)
@@ -327,6 +330,9 @@ MIXED = [
     work_of("exact", OPEN, None, drafter="self"),
     work_of("simsd", EMPTY, None, drafter="self", temperature=0.7),
     work_of("s2d2", OPEN, None),
+    work_of("s2d2", OPEN, None, draft_top_k=1),
+    work_of("exact", OPEN, None, drafter="self", draft_top_k=2),
+    work_of("simsd", OPEN, None, drafter="self", draft_top_k=2),
     work_of("s2d2", OPEN, sampled([1, 2], [7, 8])),
 ]
 
@@ -334,14 +340,14 @@ MIXED = [
 def test_a_verdict_does_not_depend_on_batch_mates() -> None:
     """All methods in one batch, forwards and backwards, against each alone on its own rows of logits."""
     generator = torch.Generator().manual_seed(0)
-    logits = {work.seq_id: torch.randn(len(wanted([work])), 12, generator=generator) * 2 for work in MIXED}
+    logits = {work.seq_id: torch.randn(len(wanted([work])), 100, generator=generator) * 2 for work in MIXED}
     together = judged(MIXED, torch.cat(list(logits.values())))
     backwards = judged(MIXED[::-1], torch.cat(list(logits.values())[::-1]))
     for work in MIXED:
         alone = judged([work], logits[work.seq_id])[work.seq_id]
         assert together[work.seq_id].block == backwards[work.seq_id].block == alone.block
         drafts = [each[work.seq_id].proposal for each in (together, backwards)] + [alone.proposal]
-        assert len({str([(b.offsets, b.tokens) for b in draft.blocks]) if draft else "" for draft in drafts}) == 1
+        assert len({str(draft) for draft in drafts}) == 1  # with confidence and q, to the last digit that is printed
         assert alone.block.reveals
         assert work.block is not None
         assert all(work.block.tokens[offset] == MASK_ID for offset, _ in alone.block.reveals)

@@ -25,7 +25,7 @@ from simsd.decoding.noise import (
 from simsd.decoding.sampling import entropies
 from simsd.messages.request import DecodeParams
 from simsd.verification.schemes import Want
-from tests.unit.numbers import log_probs_of, sample, score
+from tests.unit.numbers import drafted, log_probs_of, sample, score
 
 PURPOSES = (SAMPLE, DRAFT, ACCEPT, RECOVER)
 UNLIKELY = 1e-3
@@ -258,9 +258,9 @@ def test_a_token_at_minus_infinity_is_never_kept() -> None:
 
 def test_score_by_hand() -> None:
     """Greedy rows: the best token, its probability twice; else the sample and its own probability. Entropy in nats."""
-    log_probs = torch.tensor([[0.0, 0.5, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]]).log()
+    log_probs = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]).log()
     scores = score(log_probs, rows((0, 0, 1), (0, 0, 1), (0, 0, 1)))
-    assert (scores.token, scores.entropy) == ([1, 1, 3], [])
+    assert (scores.token, scores.entropy) == ([0, 0, 2], [])
     assert scores.confidence == scores.top == pytest.approx([0.5, 1.0, 0.5])
     by_hand = [1.5 * math.log(2), 0.0, -0.2 * math.log(0.2) - 0.3 * math.log(0.3) - 0.5 * math.log(0.5)]
     assert entropies(log_probs).tolist() == pytest.approx(by_hand, abs=1e-6)
@@ -269,7 +269,7 @@ def test_score_by_hand() -> None:
     count = 50
     many, params = log_probs[:1].expand(count, -1), rows(*[(1.0, 0, 1.0)] * count)
     scores = score(many, params)
-    assert set(scores.token) == {1, 2, 3}
+    assert set(scores.token) == {0, 1, 2}
     assert scores.confidence == pytest.approx([many[0].exp()[t].item() for t in scores.token])
     assert scores.top == pytest.approx([0.5] * count)
 
@@ -279,15 +279,12 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(40, 25, generator=generator) * 2
     params = rows(*[((0.0, 0.7, 1.0, 1.5)[i % 4], (0, 5)[i % 2], (1.0, 0.9, 0.5)[i % 3]) for i in range(40)])
-    together = log_probs_of(logits, params)
-    for purpose in (SAMPLE, DRAFT):
-        tokens = sample(together, params, purpose)
-        for i in range(40):
-            alone = params[i : i + 1]
-            assert sample(log_probs_of(logits[i : i + 1], alone), alone, purpose).item() == tokens[i]
-    assert not torch.equal(sample(together, params, SAMPLE), sample(together, params, DRAFT))
+    tokens = sample(logits, params)
+    for i in range(40):
+        assert sample(logits[i : i + 1], params[i : i + 1]).item() == tokens[i]
     greedy = torch.tensor([p.temperature == 0 for p, _, _ in params])
-    assert torch.equal(sample(together, params, SAMPLE)[greedy], logits[greedy].argmax(dim=1))
+    assert torch.equal(tokens[greedy], logits[greedy].argmax(dim=1))
+    assert not torch.equal(tokens[~greedy], drafted(logits, params)[0][~greedy])  # another purpose, other noise
 
 
 def test_very_low_temperature_is_greedy() -> None:
@@ -295,4 +292,4 @@ def test_very_low_temperature_is_greedy() -> None:
     params = rows(*[(1e-6, 0, 1.0)] * 30)
     log_probs = log_probs_of(logits, params)
     assert not log_probs.isnan().any()
-    assert torch.equal(sample(log_probs, params, SAMPLE), logits.argmax(dim=1))
+    assert torch.equal(sample(logits, params), logits.argmax(dim=1))

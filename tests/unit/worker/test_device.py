@@ -22,6 +22,7 @@ from tests.unit.stand_in_device import Counts, StandIn, is_stand_in
 from tests.unit.toy_tokenizer import MASK_ID
 
 MAX_TO_DEVICE, MAX_TO_HOST, MAX_LAUNCHES = 3, 1, 40
+"""Copies for each forward, and launches outside the models for a round with one draft forward."""
 MORE_LAUNCHES = {
     "simsd, branches": 44,
     "exact": 60,
@@ -30,7 +31,6 @@ MORE_LAUNCHES = {
     "simsd, logprobs": 52,
 }
 """Of sampled requests. `exact` draws from the whole vocabulary in draft and target, and filters sort it in both."""
-"""Copies for each forward, and launches outside the models for each round."""
 
 
 @pytest.fixture
