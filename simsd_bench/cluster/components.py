@@ -96,12 +96,11 @@ class Nodes:
     def add(self) -> None:
         self.all.append(self._cluster.add_node(**self._settings))
 
-    def kill_one(self, spared: str) -> str:
-        """Kill the last node that is neither the head nor the one with the id `spared`, with all its processes."""
-        victim = next(node for node in reversed(self.all[1:]) if node.node_id != spared)
+    def kill(self, node_id: str) -> None:
+        """Kill the node with this id, with all its processes. It must not be the head."""
+        [victim] = [node for node in self.all[1:] if node.node_id == node_id]
         self.all.remove(victim)
         self._cluster.remove_node(victim, allow_graceful=False)
-        return str(victim.node_id)
 
     def shutdown(self) -> None:
         self._cluster.shutdown()

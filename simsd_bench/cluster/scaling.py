@@ -124,8 +124,9 @@ async def scale(config: ServeConfig, changed: ServeConfig, nodes: Nodes, most_cl
                 await step(f"{most_clients} clients", count)
             if len(nodes.all) > 1:
                 began = time.monotonic()
-                await asyncio.to_thread(nodes.kill_one, node_of("Ingress"))
-                await step("a node killed", len(nodes.all))
+                victim, left = cheapest_loss([str(node.node_id) for node in nodes.all[1:]])
+                await asyncio.to_thread(nodes.kill, victim)
+                await step("a node killed", left)
                 losses.append((began, time.monotonic(), "node"))
                 nodes.add()  # not in a thread: Ray sets signal handlers there, which only the main thread may
                 await step("a node joined", len(nodes.all))
@@ -148,17 +149,27 @@ async def scale(config: ServeConfig, changed: ServeConfig, nodes: Nodes, most_cl
     return run
 
 
-def node_of(deployment: str) -> str:
-    """Return the id of the node on which the deployment's only replica runs."""
-    replicas = serve.status().applications[APP_NAME].deployments[deployment]
-    assert replicas.replica_states.get("RUNNING") == 1
+def replicas_by_node(deployment: str) -> Counter[str]:
+    """Return how many replicas of a deployment run on each node, by the node's id."""
     actors: dict[str, Any] = ray._private.state.actors(actor_state_name="ALIVE")
-    [node] = [
-        actor["Address"]["NodeID"]
+    return Counter(
+        str(actor["Address"]["NodeID"])
         for actor in actors.values()
         if actor["Name"].startswith(f"SERVE_REPLICA::{APP_NAME}#{deployment}#")
-    ]
-    return str(node)
+    )
+
+
+def cheapest_loss(nodes: list[str]) -> tuple[str, int]:
+    """Return the node, other than the ingress's, whose loss leaves the most whole pairs, and their number.
+
+    Serve places engines one by one, so a node may have drafts alone. What is left then lacks drafts, and has no GPU to
+    start them on before another node joins.
+    """
+    ingress = replicas_by_node("Ingress")
+    engines = [replicas_by_node(name) for name in ("TargetServer", "DraftServer")]
+    left = {node: min(role.total() - role[node] for role in engines) for node in nodes if not ingress[node]}
+    victim = max(left, key=lambda node: left[node])
+    return victim, left[victim]
 
 
 def report(run: Run, command: str) -> str:

@@ -21,6 +21,8 @@ def test_pairs_come_and_go_and_a_node_is_lost(tmp_path: Path) -> None:
     report = (tmp_path / "scaling.md").read_text()
     steps, requests = report.split("| requests |")
     pairs = re.findall(r"^\| [\w ]+ \| (\d+) \| [\d.]+ \|$", steps, re.MULTILINE)
-    assert [int(count) for count in pairs] == [1, 2, 3, 2, 3, 1, 1], report
+    *before, left, joined, one_client, changed = [int(count) for count in pairs]
+    assert (before, joined, one_client, changed) == ([1, 2, 3], 3, 1, 1), report
+    assert left in (1, 2), report  # by what the lost node had: a pair, or two engines of one kind
     (answered,) = re.findall(r"^\| answered \| (\d+) \|$", requests, re.MULTILINE)
     assert int(answered) > 50, report
