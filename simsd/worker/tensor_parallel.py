@@ -133,7 +133,7 @@ class LocalRanks(LeadingWorker):
     def __init__(self, config: WorkerConfig) -> None:
         address = f"127.0.0.1:{free_port()}"
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        self._followers = []
+        self.followers = []
         for rank in range(1, config.tensor_parallel):
             command = [
                 sys.executable,
@@ -143,7 +143,7 @@ class LocalRanks(LeadingWorker):
                 address,
                 str(rank),
             ]
-            self._followers.append(subprocess.Popen(command, env=environment))
+            self.followers.append(subprocess.Popen(command, env=environment))
         try:
             super().__init__(on_rank(config, 0), address)
         except BaseException:
@@ -157,7 +157,7 @@ class LocalRanks(LeadingWorker):
         self._stop(CLOSE_S)
 
     def _stop(self, grace_s: float) -> None:
-        for process in self._followers:
+        for process in self.followers:
             try:
                 process.wait(grace_s)
             except subprocess.TimeoutExpired:

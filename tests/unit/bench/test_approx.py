@@ -31,7 +31,7 @@ def one_layer(directory: Path, layers: int) -> Worker:
 
 
 def test_one_pass_is_exact_in_one_layer_and_leaks_in_more(tmp_path: Path) -> None:
-    """The two-hop leak needs a second layer (paper.md); slots numbered onward are wrong in any."""
+    """The two-hop leak needs a second layer (paper, section 3); slots numbered onward are wrong in any."""
     known, block = list(range(4, 24)), [7, *[MASK_ID] * 3]
     for layers, leaks in ((1, False), (3, True)):
         worker = one_layer(tmp_path / str(layers), layers)

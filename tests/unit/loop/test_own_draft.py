@@ -102,7 +102,7 @@ def causal_logits(worker: Worker, tokens: list[int], start: int, offsets: list[i
 
 
 def reference_s2d2(worker: Worker, prompt: list[int], params: DecodeParams) -> tuple[list[int], int]:
-    """Greedy S2D2 as paper.md has it, a forward at a time, nothing cached. -> (answer, forwards)."""
+    """Greedy S2D2 (docs/algorithm.md), a forward at a time and without a cache; returns the answer and the forwards."""
     tokens, forwards = list(prompt), 0
     router = Router(params)
     while len(tokens) < len(prompt) + params.max_tokens or MASK_ID in tokens:

@@ -35,7 +35,7 @@ def ranks(pair: Pair) -> Iterator[LocalRanks]:
     worker = LocalRanks(config)
     yield worker
     worker.close()
-    assert all(process.poll() == 0 for process in worker._followers)
+    assert all(process.poll() == 0 for process in worker.followers)
 
 
 def test_two_ranks_answer_like_one(pair: Pair, ranks: LocalRanks) -> None:
@@ -74,8 +74,8 @@ def test_heads_that_cannot_be_shared(tmp_path: Path) -> None:
 def test_a_lost_rank_fails_the_call_instead_of_hanging(pair: Pair) -> None:
     config = WorkerConfig(role="target", model=str(pair.target), kv_tokens=2048, threads=1, tensor_parallel=2)
     worker = LocalRanks(config)
-    os.kill(worker._followers[0].pid, signal.SIGKILL)
-    worker._followers[0].wait()
+    os.kill(worker.followers[0].pid, signal.SIGKILL)
+    worker.followers[0].wait()
     with pytest.raises(RuntimeError, match="gloo"):
         deque(worker.release([]) for _ in range(100))  # the first may find room in a socket's buffer
     worker.close()
