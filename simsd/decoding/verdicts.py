@@ -130,11 +130,11 @@ def _tests(look: Look, answer: Answer, first: int, last: int) -> TokenTests:
     one of its row.
     """
     if look.rejects:
-        return TokenTests(answer.stands[first:last], answer.instead[first:last])
+        return TokenTests(look.tested, answer.stands[first:last], answer.instead[first:last])
     if look.drafted is None:
-        return TokenTests([], [])
+        return TokenTests([], [], [])
     best = [answer.scores.token[row] for row in look.tested]
-    return TokenTests([a == b for a, b in zip(look.drafted.tokens, best, strict=False)], best)
+    return TokenTests(look.tested, [a == b for a, b in zip(look.drafted.tokens, best, strict=False)], best)
 
 
 def _verdict(look: Look, decision: Decision, answer: Answer) -> BlockVerdict:

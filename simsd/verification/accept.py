@@ -38,8 +38,12 @@ class Scores:
 
 @dataclass(slots=True)
 class TokenTests:
-    """The tests of drafted tokens, in step order: whether each stands, and the target's token to replace it if not."""
+    """The tests of drafted tokens, in step order.
 
+    rows: the logits row of each. stands: whether the token stands. instead: the target's token to replace it if not.
+    """
+
+    rows: list[int]
     stands: list[bool]
     instead: list[int]
 
@@ -66,18 +70,19 @@ class Decision:
         self.rows.append(row)
 
 
-def keep_prefix(decision: Decision, drafted: DraftedBlock, rows: list[int], tests: TokenTests) -> bool:
+def keep_prefix(decision: Decision, drafted: DraftedBlock, tests: TokenTests) -> bool:
     """Keep the drafted tokens before the first rejection, in step order, and take the target's token there.
 
-    rows: the logits row that tested each drafted token. Returns whether all drafted tokens stand (paper, section 3).
+    Returns whether all drafted tokens stand (paper, section 3).
     """
     decision.drafted = len(drafted.offsets)
-    for i, (offset, token) in enumerate(drafted.entries()):
+    judged = zip(tests.rows, tests.stands, tests.instead, strict=True)
+    for (offset, token), (row, stands, instead) in zip(drafted.entries(), judged, strict=True):
         decision.steps += 1
-        if not tests.stands[i]:
-            decision.reveal(offset, tests.instead[i], "recovered", rows[i])
+        if not stands:
+            decision.reveal(offset, instead, "recovered", row)
             return False
-        decision.reveal(offset, token, "accepted", rows[i])
+        decision.reveal(offset, token, "accepted", row)
     return True
 
 

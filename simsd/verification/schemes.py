@@ -106,7 +106,6 @@ class Paired:
     drafted: DraftedBlock
     limits: Limits
     slots: Slots = field(init=False)
-    tested: list[int] = field(init=False)
 
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block, drafted = self.block, self.drafted
@@ -118,12 +117,11 @@ class Paired:
         mask = block.mask_token_id
         rows.paired(block.tokens, block.start, mask, drafted.offsets, drafted.tokens, self.limits.aligned)
         row_of = dict(zip(offsets, self.slots.rows, strict=True))
-        self.tested = [row_of[offset] for offset in drafted.offsets]
-        return self.tested
+        return [row_of[offset] for offset in drafted.offsets]
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
-        if keep_prefix(decision, self.drafted, self.tested, tests):
+        if keep_prefix(decision, self.drafted, tests):
             # After a rejection no row shows the state of the block. If all tokens stand, the undrafted positions do.
             decision.context = self._undrafted()
             add_bonus(decision, self.params, decision.context, scores)
@@ -151,7 +149,6 @@ class Branches:
     drafted: DraftedBlock
     limits: Limits
     slots: list[Slots] = field(init=False)
-    tested: list[int] = field(init=False)
 
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         entries = list(self.drafted.entries())
@@ -160,12 +157,11 @@ class Branches:
             states.pop()  # The draft fills the block, so nothing is left to predict.
         self.slots = _lay_copies(rows, wants, self.params, self.block, states)
         slots = zip(self.drafted.offsets, self.slots, strict=False)
-        self.tested = [state.rows[state.offsets.index(offset)] for offset, state in slots]
-        return self.tested
+        return [state.rows[state.offsets.index(offset)] for offset, state in slots]
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
-        if keep_prefix(decision, self.drafted, self.tested, tests):
+        if keep_prefix(decision, self.drafted, tests):
             whole = len(self.slots) == len(self.drafted.offsets)
             decision.context = Slots([], []) if whole else self.slots[-1]
             add_bonus(decision, self.params, decision.context, scores)
@@ -213,19 +209,17 @@ class Causal:
     block: BlockState
     drafted: DraftedBlock
     limits: Limits
-    slots: Slots = field(init=False)
 
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block, drafted = self.block, self.drafted
         revealed = block.size - block.left
         counts = range(revealed, revealed + len(drafted.offsets))
-        self.slots = _want(wants, self.params, block.start, drafted.offsets, list(counts))
         rows.causal(block.tokens, block.start, block.mask_token_id, drafted.offsets, drafted.tokens)
-        return self.slots.rows
+        return _want(wants, self.params, block.start, drafted.offsets, list(counts)).rows
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
         decision = Decision()
-        keep_prefix(decision, self.drafted, self.slots.rows, tests)
+        keep_prefix(decision, self.drafted, tests)
         decision.steps = 1
         return decision
 

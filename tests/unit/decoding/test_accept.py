@@ -41,8 +41,8 @@ def drafted_of(offsets: list[int], tokens: list[int]) -> DraftedBlock:
 def test_first_rejection_in_step_order_ends_it(
     accepted: list[bool], reveals: list[tuple[int, int]], stood: bool, counts: tuple[int, int, int]
 ) -> None:
-    decision, tests = Decision(), TokenTests(accepted, [70, 71, 72])
-    assert keep_prefix(decision, drafted_of([3, 0, 2], [13, 10, 12]), [5, 6, 7], tests) is stood
+    decision, tests = Decision(), TokenTests([5, 6, 7], accepted, [70, 71, 72])
+    assert keep_prefix(decision, drafted_of([3, 0, 2], [13, 10, 12]), tests) is stood
     assert decision.reveals == reveals
     assert decision.rows == [5, 6, 7][: len(reveals)]
     assert (decision.steps, decision.kinds.count("accepted"), decision.kinds.count("recovered")) == counts
