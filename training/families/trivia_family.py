@@ -1,0 +1,73 @@
+"""Questions for facts, both ways: for the capital of a country, and for the country of a capital.
+
+A fact cannot be held out, but a way to ask for it can: of each fact, one in eight of the taught templates is.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from simsd.eval.facts import KINDS
+from simsd.eval.question import Question, held_out
+from simsd.eval.trivia_family import has_words, verdict
+from training.families.family import Family
+from training.families.parts import Split, capitalised, expand
+from training.families.surface import imperative, typed
+from training.families.trivia_topics import FRAMES, TOPICS, Topic
+
+FACTS_OF = {kind.name: kind.facts for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class Fact:
+    topic: Topic
+    subject: str
+    value: str
+
+
+def facts(topic: Topic) -> tuple[Fact, ...]:
+    return tuple(Fact(topic, subject, value) for subject, value in topic.facts or FACTS_OF[topic.kind])
+
+
+FACTS = tuple(facts(topic) for topic in TOPICS)
+
+
+def way_held_out(fact: Fact, template: str) -> bool:
+    """Whether a way to ask for a fact belongs to the held-out split."""
+    return held_out("trivia", fact.topic.name, fact.subject, template)
+
+
+def draw(rng: Random, split: Split) -> Question:
+    # A topic counts by the square root of its facts, so that small topics are not rare.
+    topic_facts = rng.choices(FACTS, [len(some) ** 0.5 for some in FACTS])[0]
+    while True:
+        fact = rng.choice(topic_facts)
+        template = _template(rng, split, fact.topic)
+        if split == "phrasing" or way_held_out(fact, template) == (split == "heldout"):
+            break
+    before, bar, after = fact.subject.partition("|")
+    words = {"s": f"{before} {after}".strip(), "o": fact.value, "a": before, "b": after}
+    text = expand(rng, template).format(**words)
+    prompt = capitalised(text) if text.endswith("?") else imperative(rng, text)
+    accepted = fact.subject if fact.topic.asks_subject else fact.value
+    others = {other.subject if fact.topic.asks_subject else other.value for other in topic_facts}
+    rejected = tuple(sorted(o for o in others - {accepted} if not has_words(prompt, o)))
+    prompt = typed(rng, split, prompt, lower=fact.topic.lower)
+    answer = capitalised(fact.topic.statement.format(**words))
+    # The sentence's first word has a capital, whatever the fact has.
+    if not has_words(answer, accepted):
+        accepted = capitalised(accepted)
+    return Question("trivia", prompt, answer, accepted=accepted, rejected=rejected)
+
+
+def _template(rng: Random, split: Split, topic: Topic) -> str:
+    """Return a question of the topic's own, or one of the frames around one of its names."""
+    own = len(topic.own.taught) / (len(topic.own.taught) + len(FRAMES.taught)) if topic.names else 1.0
+    if rng.random() < max(own, 0.4):
+        return topic.own.template(rng, split)
+    kept_frame = split == "phrasing" and rng.random() < 0.6
+    frame = FRAMES.template(rng, "phrasing" if kept_frame else "train")
+    name = topic.names.template(rng, "train" if kept_frame else split) if topic.names else ""
+    return frame.replace("<name>", name)
+
+
+TRIVIA = Family("trivia", draw, verdict)
