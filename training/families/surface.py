@@ -20,7 +20,6 @@ OPENINGS = wording("""
 CLOSINGS = wording("""
     Thanks!
     Thank you.
-    Please.
     Please answer.
     --
     Many thanks.

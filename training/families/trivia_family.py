@@ -1,6 +1,6 @@
 """Questions for facts, both ways: for the capital of a country, and for the country of a capital.
 
-A fact cannot be held out, but a way to ask for it can: of each fact, one in eight of the taught templates is.
+A fact cannot be held out, but a way to ask for it can: one in eight of each fact's questions is.
 """
 
 from dataclasses import dataclass
@@ -31,22 +31,16 @@ def facts(topic: Topic) -> tuple[Fact, ...]:
 FACTS = tuple(facts(topic) for topic in TOPICS)
 
 
-def way_held_out(fact: Fact, template: str) -> bool:
-    """Whether a way to ask for a fact belongs to the held-out split."""
-    return held_out("trivia", fact.topic.name, fact.subject, template)
-
-
 def draw(rng: Random, split: Split) -> Question:
     # A topic counts by the square root of its facts, so that small topics are not rare.
     topic_facts = rng.choices(FACTS, [len(some) ** 0.5 for some in FACTS])[0]
     while True:
         fact = rng.choice(topic_facts)
-        template = _template(rng, split, fact.topic)
-        if split == "phrasing" or way_held_out(fact, template) == (split == "heldout"):
+        before, _, after = fact.subject.partition("|")
+        words = {"s": f"{before} {after}".strip(), "o": fact.value, "a": before, "b": after}
+        text = expand(rng, _template(rng, split, fact.topic)).format(**words)
+        if split == "phrasing" or held_out("trivia", text) == (split == "heldout"):
             break
-    before, bar, after = fact.subject.partition("|")
-    words = {"s": f"{before} {after}".strip(), "o": fact.value, "a": before, "b": after}
-    text = expand(rng, template).format(**words)
     prompt = capitalised(text) if text.endswith("?") else imperative(rng, text)
     accepted = fact.subject if fact.topic.asks_subject else fact.value
     others = {other.subject if fact.topic.asks_subject else other.value for other in topic_facts}

@@ -10,7 +10,6 @@ from training.families.parts import Wording, wording
 FRAMES = wording("""
     what is <name>?
     do you know <name>?
-    can you tell me <name>?
     <name>?
     <name> is what?
     name <name>
@@ -306,8 +305,6 @@ TOPICS = (
             {b}, how many {a} are there?
             tell me how many {a} are {b}
             tell me how many {a} there are {b}
-            do you know how many {a} are {b}?
-            can you tell me how many {a} are {b}?
             --
             how many {a} can be counted {b}?
             what do you get if you count the {a} {b}?
