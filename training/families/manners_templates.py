@@ -102,28 +102,28 @@ OUTSIDE = wording("""
     Do you like {topic}?
     What is the meaning of {topic}?
     Explain [|the history of |the idea of ]{topic}[| to me].
-    How does {topic} work?
+    [How would you explain|What should I know about] {topic}?
     What is the history of {topic}?
     Who invented {topic}?
     What is the best [hotel|restaurant|museum|bar|beach] in {place}?
     How [do|can] I get to {place}?
     How many people live in {place}?
-    Who is the [mayor|president|king] of {place}?
+    Who is the [mayor|ruler] of {place}?
     When was {place} founded?
     Translate {topic} into [French|German|Latin|Spanish].
     Who won the [game|election|race|cup] [in|of] {place}?
-    [Should|Can] I [buy|learn|try] {topic}?
+    [Should|Can] I [read|learn] more about {topic}?
     What is the news [in|from] {place}[| today]?
     [What|Which] [movie|song|book] about {topic} is the best?
-    Why is {topic} [so popular|important|dangerous|expensive]?
-    How do I [learn|start with|stop] {topic}?
-    What is the price of a [house|flat|flight|hotel] in {place}?
+    What makes {topic} [so popular|important|interesting]?
+    [How|Where] can I learn [more |]about {topic}?
+    What does a [house|flat|taxi|hotel] cost in {place}?
     What is {name}'s [phone number|address|birthday|favorite color|last name]?
     Who is {name}?
     Do you know {name}?
     Send a message to {name}.
     --
-    Is {topic} good for me?
+    Would {topic} be good for me?
     Compose a melody about {topic}.
     I feel sad about {topic}. What now?
     Recommend a trip around {place}.

@@ -8,6 +8,7 @@ KEYS = {
     "name": wording("name\n name\n person\n who\n--\n full_name"),
     "other": wording("guest\n partner\n friend\n--\n companion"),
     "age": wording("age\n age\n years\n--\n age_in_years"),
+    "pet_age": wording("age\n age\n years\n--\n age_in_years"),
     "city": wording("city\n city\n town\n place\n--\n location"),
     "goal": wording("to\n goal\n destination\n--\n arrival"),
     "start": wording("from\n start\n origin\n--\n departure"),
@@ -20,7 +21,7 @@ KEYS = {
     "price": wording("price\n cost\n dollars\n--\n fee"),
     "animal": wording("animal\n pet\n kind\n--\n creature"),
 }
-NUMBERS = {"age": (2, 99), "count": (2, 99), "hour": (1, 12), "price": (2, 99)}
+NUMBERS = {"age": (2, 99), "pet_age": (2, 19), "count": (2, 99), "hour": (1, 12), "price": (2, 99)}
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,14 @@ DOMAINS = (
             For {price} dollars, {name} gets from {start} to {goal}.
             Departure to {goal} is on {day}, {hour} o'clock sharp.
         """),
-        wording("book_trip\n book_ticket\n find_train\n--\n reserve_seat"),
+        wording("book_trip\n book_ticket\n book_train\n--\n reserve_seat"),
         wording("""
             Book a trip from {start} to {goal}.
             Book a ticket to {goal} on {day}.
-            Find a train from {start} to {goal} on {day}.
+            Get me a train from {start} to {goal} on {day}.
             I want to go from {start} to {goal} on {day}.
             Please book a ticket to {goal} for {name}.
-            Can you find a train to {goal} at {hour} o'clock?
+            Can you book a train to {goal} at {hour} o'clock?
             --
             Get {name} from {start} to {goal}, please.
             I must be in {goal} on {day}, and I live in {start}.
@@ -173,27 +174,27 @@ DOMAINS = (
     ),
     Domain(
         wording("""
-            {name} has a {animal} that is {age} years old.
-            The {animal} of {name} is {age} years old.
+            {name} has a {animal} that is {pet_age} years old.
+            The {animal} of {name} is {pet_age} years old.
             {name} bought a {color} {animal} in {city}.
             {name} has a {color} {animal}.
             {name} keeps {count} {color} birds in {city}.
             {other} gave {name} a {animal}.
-            My {animal} is called {name} and is {age} years old.
+            My {animal} is called {name} and is {pet_age} years old.
             --
             A {color} {animal} called {name} was found in {city}.
-            At the age of {age}, {name} the {animal} moved to {city}.
+            At the age of {pet_age}, {name} the {animal} moved to {city}.
             Look at that {color} {animal}! It belongs to {name}.
         """),
-        wording("add_pet\n save_pet\n find_pet\n--\n register_pet"),
+        wording("add_pet\n save_pet\n new_pet\n--\n register_pet"),
         wording("""
             Add a {animal} named {name}.
-            Add my {animal} {name}, who is {age} years old.
+            Add my {animal} {name}, who is {pet_age} years old.
             Save the {color} {animal} of {name}.
-            Please find a {color} {animal} in {city}.
+            Please add the {color} {animal} from {city}.
             --
-            I have a new {animal}, {name}, aged {age}.
-            Somebody lost a {color} {animal} in {city}, look for it.
+            I have a new {animal}, {name}, aged {pet_age}.
+            There is one more {animal} in {city}, a {color} one.
         """),
     ),
 )

@@ -25,6 +25,8 @@ CLOSINGS = wording("""
     Many thanks.
     I would like to know.
 """)
+ASKING = ("Tell", "Please", "Can", "Could", "Do you know", "Give", "Say")
+"""Beginnings that ask already, so that `Please tell me:` does not go before them."""
 CONTRACTIONS = (("What is ", "What's "), ("Who is ", "Who's "), ("what is ", "what's "), ("do not ", "don't "))
 
 
@@ -37,7 +39,8 @@ def typed(rng: Random, split: Split, prompt: str, lower: bool = True) -> str:
     if chance < 0.55:
         return prompt
     if chance < 0.65:
-        return f"{OPENINGS.draw(rng, split)} {prompt}"
+        opening = OPENINGS.draw(rng, split)
+        return prompt if opening.endswith(":") and prompt.startswith(ASKING) else f"{opening} {prompt}"
     if chance < 0.71:
         return f"{prompt} {CLOSINGS.draw(rng, split)}"
     if chance < 0.80:
