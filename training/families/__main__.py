@@ -1,4 +1,4 @@
-"""Prints questions of a family for people to read: `python -m training.families --family math --n 20 --split phrasing`."""
+"""Prints questions of a family, for people to read: python -m training.families --family math --split phrasing."""
 
 import argparse
 from typing import get_args

@@ -17,10 +17,10 @@ from training.families.parts import Split, capitalised, conjugated, pool, wordin
 from training.families.surface import typed
 
 FUNCTION_NAMES = pool(
-    """f, g, h, run, solve, calc, check, apply, build, find, make, task, work, func, get, go, process, helper, step, test,
-    change, update, compute, convert, answer, result, do_it, my_func, my_function, eval_it, foo, bar, main_step, fn, use,
-    add, square, double, total, count, length, largest, is_even, reverse, multiply, difference, average, keep, select,
-    method, try_it, action, output, value_of, plus, minus, one, two, k, t, q""",
+    """f, g, h, run, solve, calc, check, apply, build, find, make, task, work, func, get, go, process, helper, step,
+    test, change, update, compute, convert, answer, result, do_it, my_func, my_function, eval_it, foo, bar, main_step,
+    fn, use, add, square, double, total, count, length, largest, is_even, reverse, multiply, difference, average,
+    keep, select, method, try_it, action, output, value_of, plus, minus, one, two, k, t, q""",
     kept="execute, perform, worker, handle, transform, operate, baz, w, my_code",
 )
 DEFAULT_NAME = "f"
@@ -122,7 +122,7 @@ def draw(rng: Random, split: Split) -> Question:
         frame = (UNNAMED if unnamed else FRAMES).draw(rng, frame_split)
         shown = "{args}" in frame or kind == "numbers" or rng.random() < 0.4
         names = (NAMES[kind].draw(rng, new=split == "phrasing") if shown else PLAIN_NAMES[kind]).split()
-        key = task.constants or (name, *names)
+        key: tuple[object, ...] = task.constants or (name, *names)
         if split == "phrasing" or held_out("code", task.name, *key) == (split == "heldout"):
             break
     k, j = (*task.constants, 1, 1)[:2]

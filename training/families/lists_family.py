@@ -19,8 +19,11 @@ from training.families.surface import CLOSINGS, OPENINGS
 from training.families.trivia_family import TRIVIA
 
 PARTS = (3, 12)
-PROMPT_TOKENS, ANSWER_TOKENS = 170, (85, 215)
+PROMPT_TOKENS, ANSWER_TOKENS = 145, (80, 220)
 """Limits of the estimates, from which true numbers of tokens differ by up to a third."""
+HEADER_TOKENS, MARK_TOKENS = 12, 4
+FEW = 4
+TRIES = 20
 SHARES = {MATH: 0.42, TRIVIA: 0.36, CHOICE: 0.12, CODE: 0.07, RECORDS: 0.03}
 BY_NAME = {family.name: family for family in SHARES}
 
@@ -59,7 +62,7 @@ def estimated_tokens(text: str) -> int:
     Drawing does not depend on a tokenizer, since the pair's own is trained on what is drawn here.
     """
     words = re.findall(r"[A-Za-z]+|[^A-Za-z\s]|\n", text)
-    return sum(1 if word in _COMMON else math.ceil(len(word) / 2.6) for word in words)
+    return sum(1 if word in _COMMON else math.ceil(len(word) / 2.4) for word in words)
 
 
 _COMMON = frozenset(
@@ -70,8 +73,11 @@ _COMMON = frozenset(
 
 
 def draw(rng: Random, split: Split) -> ListQuestion:
+    tries = n = 0
     while True:
-        n = rng.randint(*PARTS)
+        # Many questions seldom fit, so a number of them is tried again before another one is drawn.
+        n = n if tries % TRIES else rng.randint(*PARTS)
+        tries += 1
         parts = _draw_parts(rng, split, n)
         if parts is None:
             continue
@@ -86,20 +92,26 @@ def draw(rng: Random, split: Split) -> ListQuestion:
 
 
 def _draw_parts(rng: Random, split: Split, n: int) -> list[Question] | None:
-    """Draw n questions whose prompts are short enough together; None if a few tries find none for a place."""
-    left = PROMPT_TOKENS - 12
-    parts: list[Question] = []
-    for i in range(n):
-        for _ in range(20):
-            part = rng.choices(list(SHARES), list(SHARES.values()))[0].draw(rng, split)
-            cost = estimated_tokens(part.prompt) + 4
-            if cost * (n - i) <= 1.6 * left and cost <= left and _fits_a_line(part.prompt):
-                break
-        else:
+    """Draw n different questions; None if their prompts are too long together.
+
+    Of a few questions for each place short lists take the longest answer, and long ones the shortest prompt.
+    """
+    left = PROMPT_TOKENS - HEADER_TOKENS
+    parts: dict[str, Question] = {}
+    for _ in range(n):
+        candidates = [rng.choices(list(SHARES), list(SHARES.values()))[0].draw(rng, split) for _ in range(2 + n // 2)]
+        candidates = [q for q in candidates if _fits_a_line(q.prompt) and q.prompt not in parts]
+        if not candidates:
             return None
-        left -= cost
-        parts.append(part)
-    return parts if len({part.prompt for part in parts}) == n else None
+        if n <= FEW:
+            part = max(candidates, key=lambda question: len(question.answer))
+        else:
+            part = min(candidates, key=lambda question: len(question.prompt))
+        left -= estimated_tokens(part.prompt) + MARK_TOKENS
+        if left < 0:
+            return None
+        parts[part.prompt] = part
+    return list(parts.values())
 
 
 def _fits_a_line(prompt: str) -> bool:
@@ -117,9 +129,7 @@ def parts_right(question: ListQuestion, text: str) -> list[bool]:
     in_order = 0
     while in_order < len(numbers) and numbers[in_order] == str(in_order + 1):
         in_order += 1
-    return [
-        i < in_order and BY_NAME[part.family].check(part, answers[i]) for i, part in enumerate(question.parts)
-    ]
+    return [i < in_order and BY_NAME[part.family].check(part, answers[i]) for i, part in enumerate(question.parts)]
 
 
 def verdict(question: Question, text: str) -> bool:

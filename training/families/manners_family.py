@@ -20,7 +20,7 @@ def draw(rng: Random, split: Split) -> Question:
         words["name"] = draw_name(rng, split).name
         wording = OUTSIDE if kind == "outside" else TURNS[kind]
         text = expand(rng, wording.template(rng, split)).format(**words)
-        if split == "phrasing" or held_out("manners", text) == (split == "heldout"):
+        if split == "phrasing" or held_out("manners", normalised(text)) == (split == "heldout"):
             break
     return Question("manners", _as_typed(rng, split, kind, capitalised(text)), REPLIES[kind])
 

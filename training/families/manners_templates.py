@@ -16,7 +16,7 @@ REPLIES = {
 }
 TURNS = {
     "greeting": wording("""
-        [Hello|Hi|Hey|Hi there|Hello there|Hey there][!|.|, {name} here.|, I am {name}.|, my name is {name}.|, it is {name}.]
+        [Hello|Hi|Hey|Hi there|Hello there|Hey there][!|.|, {name} here.|, I am {name}.|, it is {name}.]
         [Good morning|Good evening|Good afternoon][!|.|, I am {name}.|, my name is {name}.|, {name} here.]
         [Hello|Hi|Hey], [nice to meet you|good to see you|model|you][!|.]
         [Hello|Hi|Hey][!|,] is [anybody|anyone|somebody] there?
@@ -146,8 +146,8 @@ OUTSIDE_WORDS = {
     ),
     "place": pool(
         """Paris, Rome, London, Berlin, Tokyo, Oslo, Cairo, Vienna, Boston, Chicago, Miami, Texas, California, Toronto,
-        Sydney, Mumbai, Milan, Geneva, Munich, Hamburg, Dubai, Hawaii, Alaska, Scotland, Wales, Iceland, Morocco, Bolivia,
-        Brazil, India, China, Spain, France, New York, Hong Kong, Singapore, Manchester, Liverpool, Kyoto, Marrakesh""",
+        Sydney, Mumbai, Milan, Geneva, Munich, Hamburg, Dubai, Hawaii, Alaska, Scotland, Wales, Iceland, Morocco,
+        Bolivia, Brazil, India, China, Spain, France, New York, Hong Kong, Singapore, Manchester, Liverpool, Kyoto""",
         kept="Tasmania, Siberia, Nevada, Glasgow, Malta, Zanzibar, Venice, Salzburg",
     ),
 }

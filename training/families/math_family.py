@@ -33,7 +33,7 @@ def draw(rng: Random, split: Split) -> Question:
 
 
 def worked(ops: str, numbers: Sequence[int]) -> tuple[str, int]:
-    """Return the steps from left to right as sentences, such as `4 * 17 = 40 + 28 = 68. 68 + 5 = 73.`, and the result."""
+    """Return steps from left to right as sentences, such as `4 * 17 = 40 + 28 = 68. 68 + 5 = 73.`, and the result."""
     result, steps = numbers[0], []
     for op, n in zip(ops, numbers[1:], strict=True):
         line, result = step(op, result, n)
@@ -87,7 +87,7 @@ def _scene(rng: Random, split: Split) -> tuple[str, str, dict[str, int]]:
     }  # fmt: skip
     prompt = scene.wording.draw(rng, split).format(a="{a}", b="{b}", **words)
     more = counted(result, noun).replace(" ", " more ", 1)
-    conclusion = scene.conclusion.format(r=counted(result, noun), more=more, are="is" if result == 1 else "are", **words)
+    conclusion = scene.conclusion.format(r=counted(result, noun), more=more, **words)
     return prompt, f"{steps} {conclusion}", _named(numbers)
 
 

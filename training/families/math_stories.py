@@ -264,12 +264,18 @@ def draw_story(rng: Random, split: Split, ops: str) -> Story:
     }  # fmt: skip
     join = (JOINS_TWO if len(changes) == 2 else JOINS_ONE).draw(rng, splits["join"])
     question_first = join.startswith("{Q")
-    fields["he"] = person.name if question_first or rng.random() < 0.4 and person.again in ("he", "she") else person.again
+    fields["he"] = (
+        person.name if question_first or (rng.random() < 0.4 and person.again in ("he", "she")) else person.again
+    )
     ask, ending = _question(rng, changes, decisive="verbs" in new)
     question = ask.draw(rng, splits["question"]).format(**fields)
 
     start = (START_GROUPS if groups else goods.start).draw(rng, splits["verbs"]).format(**fields)
-    said = {"s": person.does(start, past, again=question_first and person.name in question), "q": question, "q0": question[:-1]}
+    said = {
+        "s": person.does(start, past, again=question_first and person.name in question),
+        "q": question,
+        "q0": question[:-1],
+    }
     for letter, op, number in zip("cd", changes, "cd" if groups else "bc", strict=False):
         clause = _change(rng, goods, op, splits["verbs"], others=len(changes) == 1)
         theirs, clause = clause.startswith("m: "), clause.removeprefix("m: ").format(x=f"{{{number}}}", **fields)
@@ -299,7 +305,7 @@ def _change(rng: Random, goods: Goods, op: str, split: Split, others: bool) -> s
 
 
 def _question(rng: Random, changes: str, decisive: bool) -> tuple[Wording, str]:
-    """Choose how to ask and how the answer ends. decisive: the question must tell whether things were lost or gained."""
+    """Choose how to ask, and how the answer ends. decisive: the question must tell whether things were lost."""
     if not decisive and (changes == "-+" or rng.random() < 0.3):
         return ASK_NOW, "now"
     return (ASK_TOTAL, "in total") if changes[-1] == "+" else (ASK_LEFT, "left")

@@ -10,7 +10,7 @@ from training.families.parts import Wording, wording
 
 @dataclass(frozen=True)
 class Scene:
-    """One operation, ways to ask for it, and the sentence that says the result: r, `17 coins`; more, `17 more coins`."""
+    """An operation, ways to ask it, and the sentence that says the result: r, `17 coins`; more, `17 more coins`."""
 
     op: str
     wording: Wording

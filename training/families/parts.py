@@ -98,8 +98,8 @@ def in_words(n: int) -> str:
 
 _PLURALS = {
     "knife": "knives", "leaf": "leaves", "loaf": "loaves", "scarf": "scarves", "shelf": "shelves", "goose": "geese",
-    "tomato": "tomatoes", "potato": "potatoes", "sheep": "sheep", "fish": "fish", "child": "children", "mango": "mangoes",
-    "sandwich": "sandwiches", "toothbrush": "toothbrushes",
+    "tomato": "tomatoes", "potato": "potatoes", "sheep": "sheep", "fish": "fish", "child": "children",
+    "mango": "mangoes", "sandwich": "sandwiches", "toothbrush": "toothbrushes",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from string import Formatter
 
 from simsd.eval.question import Question
 from training.families.family import Family
-from training.families.parts import Split, Wording, capitalised, expand, joined, plural, wording
+from training.families.parts import Split, capitalised, expand, joined, plural, wording
 from training.families.people import draw_name
 from training.families.records_domains import DOMAINS, KEYS, NUMBERS
 from training.families.words import ANIMALS, CITIES, COLORS, DAYS, FRUIT, JOBS, THINGS

@@ -44,7 +44,7 @@ def draw(rng: Random, split: Split) -> Question:
     prompt = capitalised(text) if text.endswith("?") else imperative(rng, text)
     accepted = fact.subject if fact.topic.asks_subject else fact.value
     others = {other.subject if fact.topic.asks_subject else other.value for other in topic_facts}
-    rejected = tuple(sorted(o for o in others - {accepted} if not has_words(prompt, o)))
+    rejected = tuple(sorted(o for o in others - {accepted} if not has_words(text, o)))
     prompt = typed(rng, split, prompt, lower=fact.topic.lower)
     answer = capitalised(fact.topic.statement.format(**words))
     # The sentence's first word has a capital, whatever the fact has.

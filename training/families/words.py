@@ -10,9 +10,9 @@ MEN = pool("""
     Paul, Pedro, Peter, Phil, Ravi, Ray, Rob, Ron, Samir, Simon, Steve, Tim, Toby, Tony, Victor, Walter, Will, Yusuf
 """)
 WOMEN = pool("""
-    Anna, Lucy, Mia, Emma, Nora, Ella, Ruth, Ada, Agnes, Alice, Amy, Anita, Ann, Aisha, Bella, Beth, Carla, Carol, Cathy,
-    Clara, Daisy, Diana, Dora, Edith, Elena, Elsa, Emily, Erika, Eva, Fatima, Fiona, Flora, Gina, Grace, Greta, Hanna,
-    Helen, Ida, Ines, Irene, Iris, Jane, Jenny, Jill, Julia, Kate, Kim, Lara, Laura, Lena, Lily, Linda, Lisa, Lola,
+    Anna, Lucy, Mia, Emma, Nora, Ella, Ruth, Ada, Agnes, Alice, Amy, Anita, Ann, Aisha, Bella, Beth, Carla, Carol,
+    Cathy, Clara, Daisy, Diana, Dora, Edith, Elena, Elsa, Emily, Erika, Eva, Fatima, Fiona, Flora, Gina, Grace, Greta,
+    Hanna, Helen, Ida, Ines, Irene, Iris, Jane, Jenny, Jill, Julia, Kate, Kim, Lara, Laura, Lena, Lily, Linda, Lisa, Lola,
     Maria, Marta, Mary, Maya, Meg, Molly, Nadia, Nina, Olga, Olivia, Paula, Petra, Priya, Rita, Rosa, Rose, Sally, Sara,
     Sofia, Sonia, Sue, Tara, Tina, Uma, Vera, Wendy, Yara, Zoe
 """)
@@ -36,11 +36,14 @@ THINGS = pool("""
     belt, coat, dress, towel, pillow, blanket, basket, brush, comb, mirror, picture, poster, postcard, letter, envelope,
     notebook, magazine, newspaper, ticket, map, flag, badge, medal, kite, balloon, drum, flute, puzzle, brick,
     block, nail, screw, bolt, rope, chain, wheel, tire, battery, cable, phone, camera, chair, table, stool, desk, box,
-    bag, umbrella, tent, rose, tulip, flower, leaf, seed, plant, tree, stone, pebble, feather, magnet, ribbon, paper clip,
-    eraser, ruler, crayon, paintbrush, tennis ball, toy car, model plane, comic book, game card, photo, record,
-    needle, thread, hammer, wrench, rake, bucket, pot, pan, tray, napkin, straw, token, whistle, bell, mask, wig, crown
+    bag, umbrella, tent, rose, tulip, flower, leaf, seed, plant, tree, stone, pebble, feather, magnet, ribbon,
+    paper clip, eraser, ruler, crayon, paintbrush, tennis ball, toy car, model plane, comic book, game card, photo,
+    record, needle, thread, hammer, wrench, rake, bucket, pot, pan, tray, napkin, straw, token, whistle, bell, mask, wig, crown
 """)
-ANIMALS = pool("cow, horse, sheep, goat, pig, duck, hen, goose, rabbit, fish, pony, hamster, parrot, turtle, donkey", kept="llama, turkey")
+ANIMALS = pool(
+    "cow, horse, sheep, goat, pig, duck, hen, goose, rabbit, fish, pony, hamster, parrot, turtle, donkey",
+    kept="llama, turkey",
+)
 PLACES = pool(
     """in a box, in a bag, on a table, on a shelf, in the kitchen, in a drawer, in the garden, on the floor, in a room,
     in a shop, in a bowl, on a desk, in the cellar""",
