@@ -87,7 +87,8 @@ def _scene(rng: Random, split: Split) -> tuple[str, str, dict[str, int]]:
     }  # fmt: skip
     prompt = scene.wording.draw(rng, split).format(a="{a}", b="{b}", **words)
     more = counted(result, noun).replace(" ", " more ", 1)
-    conclusion = scene.conclusion.format(r=counted(result, noun), more=more, **words)
+    results = {"r": counted(result, noun), "dollars": counted(result, "dollar"), "years": counted(result, "year")}
+    conclusion = scene.conclusion.format(more=more, **results, **words)
     return prompt, f"{steps} {conclusion}", _named(numbers)
 
 

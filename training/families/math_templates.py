@@ -10,7 +10,7 @@ from training.families.parts import Wording, wording
 
 @dataclass(frozen=True)
 class Scene:
-    """An operation, ways to ask it, and the sentence that says the result: r, `17 coins`; more, `17 more coins`."""
+    """An operation, ways to ask it, and the sentence that says the result: r is `17 coins`."""
 
     op: str
     wording: Wording
@@ -106,6 +106,41 @@ TIMES = wording("""
     {m} found {b} {ts}. {n} found {times} that number. How many {ts} did {n} find?
     {n} sold {times} as many {ts} as {m}, who sold {b}. How many {ts} did {n} sell?
 """)
+COST = wording("""
+    One {t} costs {b} dollars. How much do {a} {ts} cost?
+    A {c} of {ts} costs {b} dollars. How much do {a} {cs} cost?
+    How much do {a} {ts} cost if one costs {b} dollars?
+    {n} buys {a} {ts} for {b} dollars each. How much does {he} pay?
+    If one {t} costs {b} dollars, what do {a} {ts} cost?
+    {n} sells {a} {ts} at {b} dollars each. How many dollars does {he} get?
+    {n} earns {b} dollars a day. How many dollars does {he} earn in {a} days?
+    --
+    The price of one {t} is {b} dollars. What must {n} pay for {a} of them?
+    At {b} dollars for each {t}, how much money do {a} {ts} bring?
+    {a} {ts} at {b} dollars apiece: what is the price?
+""")
+SPEND = wording("""
+    {n} has {a} dollars and spends {b}. How many dollars are left?
+    {n} has {a} dollars. {n} spends {b} dollars on {ts}. How much money is left?
+    {n} had {a} dollars and paid {b} for a {color} {t}. How much money does {he} have now?
+    A {color} {t} costs {b} dollars. {n} pays with {a} dollars. How much does {he} get back?
+    If {n} has {a} dollars and spends {b} of them, how many dollars are left?
+    How many dollars does {n} have left if {n} has {a} and spends {b}?
+    --
+    From a budget of {a} dollars, {n} uses {b} for {ts}. What is still there?
+    The {ts} were {b} dollars and {n} handed over {a}. What is the change?
+    {b} of {a} dollars are gone. How much money is that from now on?
+""")
+AGE = wording("""
+    {n} is {a} years old. How old will {he} be in {b} years?
+    {n} is {a}. How old is {he} in {b} years?
+    How old will {n} be in {b} years if {n} is {a} now?
+    {m} is {b} years old. {n} is {a} years older. How old is {n}?
+    If {n} is {a} years old now, how old will {he} be in {b} years?
+    --
+    Today {n} turns {a}. What will be the age of {n} after {b} more years?
+    In {b} years, how old is {n}, who is {a} today?
+""")
 
 SCENES = (
     Scene("+", TOGETHER, "That is {r} in total."),
@@ -114,6 +149,9 @@ SCENES = (
     Scene("-", REST, "That leaves {r}."),
     Scene("*", GROUPS, "That is {r} in total."),
     Scene("*", TIMES, "That is {r}."),
+    Scene("*", COST, "That is {dollars} in total."),
+    Scene("-", SPEND, "That leaves {dollars}."),
+    Scene("+", AGE, "That is {years}."),
 )
 
 PLAIN = {

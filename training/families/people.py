@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from training.families.parts import Split, capitalised, conjugated
-from training.families.words import MEN, ROLES, WOMEN
+from training.families.words import MEN, RELATIVES, ROLES, WOMEN
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Person:
         return f"{capitalised(self.told)} {'have' if self.told == 'you' else 'has'}"
 
 
+HIM = {"he": "him", "she": "her"}
 I = Person("I", "I", "me", "you", third=False)  # noqa: E741 - the word of the sentence
 
 
@@ -43,15 +44,20 @@ def draw_name(rng: Random, split: Split, besides: str = "") -> Person:
         men = rng.random() < 0.5
         name = (MEN if men else WOMEN).draw(rng, new=split == "phrasing")
         if name != besides:
-            return Person(name, "he" if men else "she", "him" if men else "her", name)
+            again = "he" if men else "she"
+            return Person(name, again, HIM[again], name)
 
 
 def draw_person(rng: Random, split: Split) -> Person:
-    """Draw a name, and at times a role, such as `a farmer`, or the speaker, who is `I`."""
+    """Draw a name, and at times a role, such as `a farmer`, a relative of the speaker, or the speaker, who is `I`."""
     chance = rng.random()
     if chance < 0.12:
         role = ROLES.draw(rng, new=split == "phrasing")
-        return Person(f"a {role}", f"the {role}", f"the {role}", f"the {role}")
-    if chance < 0.22 and split != "phrasing":
+        return Person(f"{rng.choice(('a', 'the'))} {role}", f"the {role}", f"the {role}", f"the {role}")
+    if chance < 0.20:
+        again = rng.choice(sorted(RELATIVES))
+        relative = RELATIVES[again].draw(rng, new=split == "phrasing")
+        return Person(f"my {relative}", again, HIM[again], f"your {relative}")
+    if chance < 0.30 and split != "phrasing":
         return I
     return draw_name(rng, split)
