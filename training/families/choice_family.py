@@ -87,9 +87,14 @@ def _options(rng: Random, split: Split, topic: str, right: str, wrong: list[str]
     return options
 
 
+def _question_split(split: Split, new: str) -> Split:
+    """Return the split of the question's words, if `new` tells which part of a new phrasing is new."""
+    return "phrasing" if split == "phrasing" and new != "layout" else "train"
+
+
 def _fact(rng: Random, split: Split, question: str) -> tuple[str, list[str], str, str]:
     kind = rng.choice(ASKABLE)
-    text = FACT[kind.name].draw(rng, question_split(split, question))
+    text = FACT[kind.name].draw(rng, _question_split(split, question))
     while True:
         subject, value = rng.choice(kind.facts)
         others = sorted({other for _, other in kind.facts if other not in (value, subject)})
@@ -99,7 +104,7 @@ def _fact(rng: Random, split: Split, question: str) -> tuple[str, list[str], str
 
 
 def _category(rng: Random, split: Split, question: str) -> tuple[str, list[str], str, str]:
-    text = CATEGORY.draw(rng, question_split(split, question))
+    text = CATEGORY.draw(rng, _question_split(split, question))
     while True:
         names = rng.sample(sorted(CATEGORIES), 4)
         right, *wrong = (rng.choice(CATEGORIES[name]) for name in names)
@@ -115,12 +120,8 @@ def _sum(rng: Random, split: Split, question: str) -> tuple[str, list[str], str,
     near = [result + delta for delta in (-11, -10, -2, -1, 1, 2, 10, 11) if result + delta >= 0]
     options = [str(n) for n in (result, *rng.sample(near, 3))]
     rng.shuffle(options)
-    text = SUM.draw(rng, question_split(split, question)).format(a=a, b=b, op=op)
+    text = SUM.draw(rng, _question_split(split, question)).format(a=a, b=b, op=op)
     return text, options, str(result), f"{a} {op} {b} = {result}. "
-
-
-def question_split(split: Split, new: str) -> Split:
-    return "phrasing" if split == "phrasing" and new != "layout" else "train"
 
 
 def draw(rng: Random, split: Split) -> Question:

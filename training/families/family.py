@@ -16,4 +16,5 @@ class Family(question.Family):
     draw: Callable[[Random, Split], question.Question]
 
     def questions(self, split: Split, n: int, seed: int = 0) -> list[question.Question]:
+        """Return `n` questions with different prompts, or fewer if the split has fewer."""
         return super().questions(cast(question.Split, split), n, seed)

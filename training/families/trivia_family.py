@@ -17,6 +17,9 @@ from training.families.trivia_topics import FRAMES, TOPICS, Topic
 FACTS_OF = {kind.name: kind.facts for kind in KINDS}
 
 
+OWN_SHARE = 0.5
+
+
 @dataclass(frozen=True)
 class Fact:
     topic: Topic
@@ -54,14 +57,13 @@ def draw(rng: Random, split: Split) -> Question:
 
 
 def _template(rng: Random, split: Split, topic: Topic) -> str:
-    """Return a question of the topic's own, or one of the frames around one of its names."""
-    own = len(topic.own.taught) / (len(topic.own.taught) + len(FRAMES.taught)) if topic.names else 1.0
-    if rng.random() < max(own, 0.4):
+    """Return a question of the topic's own, or a frame around a name of what is asked for."""
+    if topic.names is None or rng.random() < OWN_SHARE:
         return topic.own.template(rng, split)
-    kept_frame = split == "phrasing" and rng.random() < 0.6
-    frame = FRAMES.template(rng, "phrasing" if kept_frame else "train")
-    name = topic.names.template(rng, "train" if kept_frame else split) if topic.names else ""
-    return frame.replace("<name>", name)
+    # Of a new phrasing the frame is new or the name.
+    new_frame = split == "phrasing" and rng.random() < 0.6
+    frame = FRAMES.template(rng, "phrasing" if new_frame else "train")
+    return frame.replace("<name>", topic.names.template(rng, "train" if new_frame else split))
 
 
 TRIVIA = Family("trivia", draw, verdict)
