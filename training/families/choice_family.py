@@ -31,7 +31,7 @@ LAYOUTS = wording("""
     You have these four to choose from: {and}. {q}
     {q} Possible answers: {list}.
     {q} One of these is right: {or}.
-    {q0}, {or}?
+    From among {and}: {q}
     {list} - {q}
 """)
 FACT = {

@@ -100,13 +100,19 @@ SEQUENCES = wording("""
 
 @dataclass(frozen=True)
 class Task:
-    """A function to write: what it does, as clauses with the verb first, its kind of argument, its code and its key."""
+    """A function to write: what it does, as clauses with the verb first, its kind of argument, and its code."""
 
     name: str
     clauses: tuple[str, ...]
     argument: str
     body: str
-    constants: tuple[int, ...]
+    k: int
+    j: int
+
+    @property
+    def constants(self) -> tuple[int, ...]:
+        """The constants that its code has."""
+        return tuple(n for field, n in (("{k}", self.k), ("{j}", self.j)) if field in self.body)
 
 
 def draw(rng: Random, split: Split) -> Question:
@@ -125,32 +131,31 @@ def draw(rng: Random, split: Split) -> Question:
         key: tuple[object, ...] = task.constants or (name, *names)
         if split == "phrasing" or held_out("code", task.name, *key) == (split == "heldout"):
             break
-    k, j = (*task.constants, 1, 1)[:2]
-    words = {"x": names[0] if shown else PHRASES[kind], "y": names[-1], "k": k, "j": j}
+    words = {"x": names[0] if shown else PHRASES[kind], "y": names[-1], "k": task.k, "j": task.j}
     clauses = [clause.format(**words) for clause in task.clauses]
     does = [conjugated(clause, third=True, past=False) for clause in clauses]
     order = SEQUENCES.draw(rng, says_split) if len(clauses) == 2 else "{0}"
     prompt = frame.format(f=name, args=", ".join(names), do=order.format(*clauses), does=order.format(*does))
-    body = task.body.format(x=names[0], y=names[-1], k=k, j=j).replace("\n", "\n    ")
+    body = task.body.format(x=names[0], y=names[-1], k=task.k, j=task.j).replace("\n", "\n    ")
     return Question(
         "code",
         typed(rng, split, capitalised(prompt)),
         f"def {name}({', '.join(names)}):\n    {body}",
         function=name,
-        inputs=_inputs(task.argument, k, j),
+        inputs=_inputs(task.argument, task.k, task.j),
     )
 
 
 def _one_recipe(rng: Random, split: Split) -> Task:
     recipe = rng.choice(RECIPES)
     small = recipe.argument.endswith("string") or recipe.name in ("first", "last")
-    constants = tuple(rng.randint(2, 20 if small else 99) for _ in range(recipe.constants))
+    k, j = (rng.randint(2, 20 if small else 99) for _ in range(2))
     clause = recipe.says.draw(rng, split)
     if clause.startswith("? "):
         clause = CHECKS.draw(rng, split).format(clause[2:])
     elif clause.startswith("= "):
         clause = f"{RETURNS.draw(rng, split)} {clause[2:]}"
-    return Task(recipe.name, (clause,), recipe.argument, recipe.body, constants)
+    return Task(recipe.name, (clause,), recipe.argument, recipe.body, k, j)
 
 
 def _two_operations(rng: Random, split: Split) -> Task:
@@ -163,7 +168,7 @@ def _two_operations(rng: Random, split: Split) -> Task:
         first.says.draw(rng, split).replace("{o}", "{x}"),
         second.says.draw(rng, split).replace("{k}", "{j}").replace("{o}", rng.choice(("the result", "it"))),
     )
-    return Task(f"{first.name} {second.name}", clauses, "number", body, (k, j))
+    return Task(f"{first.name} {second.name}", clauses, "number", body, k, j)
 
 
 EVALUATED = "\ndef evaluated(arguments):\n    return {}(*arguments)\n"

@@ -15,14 +15,13 @@ class Recipe:
     """A function.
 
     argument: number, numbers (two of them), list or string; `filled list` and `filled string` are never empty.
-    constants: how many it has. body: its code, whose last line returns.
+    body: its code, whose last line returns.
     """
 
     name: str
     argument: str
     says: Wording
     body: str
-    constants: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ _EACH = "result = []\nfor item in {{x}}:\n    result.append({})\nreturn result"
 
 
 def _recipe(name: str, argument: str, body: str, says: str) -> Recipe:
-    return Recipe(name, argument, wording(says), body, constants=("{k}" in body) + ("{j}" in body))
+    return Recipe(name, argument, wording(says), body)
 
 
 RECIPES = (

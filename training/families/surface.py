@@ -5,13 +5,13 @@ from random import Random
 from training.families.parts import Split, capitalised, wording
 
 OPENINGS = wording("""
-    Please tell me:
+    Please answer:
     Question:
     Hi!
     Hello.
     Quick question:
     I have a question.
-    Tell me, please:
+    One question:
     --
     Here is one for you:
     Could you help me with this?
@@ -26,7 +26,7 @@ CLOSINGS = wording("""
     I would like to know.
 """)
 ASKING = ("Tell", "Please", "Can", "Could", "Do you know", "Give", "Say")
-"""Beginnings that ask already, so that `Please tell me:` does not go before them."""
+"""Beginnings that ask already, so that no `Please answer:` goes before them."""
 CONTRACTIONS = (("What is ", "What's "), ("Who is ", "Who's "), ("what is ", "what's "), ("do not ", "don't "))
 
 
