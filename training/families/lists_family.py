@@ -19,12 +19,13 @@ from training.families.surface import CLOSINGS, OPENINGS
 from training.families.trivia_family import TRIVIA
 
 PARTS = (3, 12)
-PROMPT_TOKENS, ANSWER_TOKENS = 145, (80, 220)
+PROMPT_TOKENS, ANSWER_TOKENS = 145, (80, 205)
 """Limits of the estimates, from which true numbers of tokens differ by up to a third."""
 HEADER_TOKENS, MARK_TOKENS = 12, 4
-FEW = 4
-TRIES = 20
-SHARES = {MATH: 0.42, TRIVIA: 0.36, CHOICE: 0.12, CODE: 0.07, RECORDS: 0.03}
+FEW, MANY = 5, 9
+TRIES = 10
+SHARES = {MATH: 0.42, TRIVIA: 0.32, CHOICE: 0.12, CODE: 0.10, RECORDS: 0.04}
+SHORTEST = (MATH, TRIVIA)
 BY_NAME = {family.name: family for family in SHARES}
 
 HEADERS = wording("""
@@ -98,9 +99,16 @@ def _draw_parts(rng: Random, split: Split, n: int) -> list[Question] | None:
     """
     left = PROMPT_TOKENS - HEADER_TOKENS
     parts: dict[str, Question] = {}
-    for _ in range(n):
-        candidates = [rng.choices(list(SHARES), list(SHARES.values()))[0].draw(rng, split) for _ in range(2 + n // 2)]
+    for i in range(n):
+        family = rng.choices(list(SHARES), list(SHARES.values()))[0]
+        if n >= MANY and family not in SHORTEST:
+            family = rng.choice(SHORTEST)
+        # Twelve prompts have to be very short, so many are drawn for each place.
+        candidates = [family.draw(rng, split) for _ in range(4 + n // 2 if n < MANY else 5 * (n - FEW))]
         candidates = [q for q in candidates if _fits_a_line(q.prompt) and q.prompt not in parts]
+        if n <= FEW:
+            room = left / (n - i) - MARK_TOKENS
+            candidates = [q for q in candidates if estimated_tokens(q.prompt) <= room]
         if not candidates:
             return None
         if n <= FEW:
