@@ -179,7 +179,7 @@ DOMAINS = (
             {name} bought a {color} {animal} in {city}.
             {name} has a {color} {animal}.
             {name} keeps {count} {color} birds in {city}.
-            {other} gave {name} a {animal}.
+            {name} got a {animal} in {city}.
             My {animal} is called {name} and is {pet_age} years old.
             --
             A {color} {animal} called {name} was found in {city}.

@@ -49,11 +49,11 @@ def typed(rng: Random, split: Split, prompt: str, lower: bool = True) -> str:
                 return prompt.replace(long, short, 1)
         return prompt
     if chance < 0.87:
-        return prompt.rstrip("?.!")
+        return prompt.rstrip("?.! ")
     if not lower:
         return prompt
     prompt = prompt.lower()
-    return prompt if chance < 0.93 else prompt.rstrip("?.!")
+    return prompt if chance < 0.93 else prompt.rstrip("?.! ")
 
 
 def imperative(rng: Random, task: str) -> str:
