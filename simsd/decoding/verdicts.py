@@ -1,6 +1,6 @@
 """From the logits of a verify forward to verdicts. The logits are read once for all, then each sequence decides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -19,6 +19,8 @@ class Look:
 
     span: the sequence's logits rows. tested: the logits row that tests each drafted token, or predicts each forced one
     (`Verification.lay`).
+    warm: whether the request samples. rejects: whether rejection sampling tests the drafted tokens. draws_own: whether
+    the next draft needs more of this forward than the best token of each row.
     """
 
     work: Work
@@ -27,22 +29,16 @@ class Look:
     span: range
     tested: list[int]
 
-    @property
-    def warm(self) -> bool:
-        return self.work.params.temperature > 0
+    warm: bool = field(init=False)
+    rejects: bool = field(init=False)
+    draws_own: bool = field(init=False)
 
-    @property
-    def rejects(self) -> bool:
-        """Whether rejection sampling tests its drafted tokens."""
-        return self.warm and self.drafted is not None and bool(self.tested)
-
-    @property
-    def draws_own(self) -> bool:
-        """Whether the next draft needs more of this forward than the best token of each row."""
+    def __post_init__(self) -> None:
         params = self.work.params
-        if params.routes:  # A span was drafted in the round before.
-            return self.drafted is None
-        return params.drafts_itself and self.warm
+        self.warm = params.temperature > 0
+        self.rejects = self.warm and self.drafted is not None and bool(self.tested)
+        # In S2D2 a span was drafted in the round before.
+        self.draws_own = self.drafted is None if params.routes else self.warm and params.drafts_itself
 
 
 def look_at(

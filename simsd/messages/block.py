@@ -1,6 +1,5 @@
 """The state of an open block, which the loop, the draft and the target share."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +63,7 @@ class BlockState:
         """
         tokens = self.with_tokens(entries)
         fresh = self.fresh and not (decoded and tokens != self.tokens)
-        return dataclasses.replace(self, tokens=tokens, step=self.step + steps, fresh=fresh)
+        return BlockState(self.start, tokens, self.mask_token_id, self.step + steps, fresh)
 
     def following(self) -> "BlockState":
         """Return the next block, in which every position is open."""

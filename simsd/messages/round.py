@@ -202,33 +202,23 @@ class Verdict:
     target_forwards: int = 0
     draft_forwards: int = 0
 
-    @property
-    def revealed(self) -> int:
-        """The number of tokens revealed in all blocks."""
-        return sum(len(block.reveals) for block in self.blocks)
+    revealed: int = field(init=False, default=0)
+    drafted: int = field(init=False, default=0)
+    accepted: int = field(init=False, default=0)
+    recovered: int = field(init=False, default=0)
+    bonus: int = field(init=False, default=0)
+    fallback: int = field(init=False, default=0)
 
-    @property
-    def drafted(self) -> int:
-        return sum(block.drafted for block in self.blocks)
-
-    @property
-    def accepted(self) -> int:
-        return self._of_kind("accepted")
-
-    @property
-    def recovered(self) -> int:
-        return self._of_kind("recovered")
-
-    @property
-    def bonus(self) -> int:
-        return self._of_kind("bonus")
-
-    @property
-    def fallback(self) -> int:
-        return sum(block.fallback for block in self.blocks)
-
-    def _of_kind(self, kind: RevealKind) -> int:
-        return sum(block.kinds.count(kind) for block in self.blocks)
+    def __post_init__(self) -> None:
+        """Count the tokens of all blocks, since several readers of each round ask for them."""
+        for block in self.blocks:
+            self.revealed += len(block.reveals)
+            self.drafted += block.drafted
+            self.fallback += block.fallback
+            if block.drafted:
+                self.accepted += block.kinds.count("accepted")
+                self.recovered += block.kinds.count("recovered")
+                self.bonus += block.kinds.count("bonus")
 
 
 @dataclass(slots=True)
