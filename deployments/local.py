@@ -42,7 +42,7 @@ READY_TIMEOUT_S = float(START_LIMIT_S)
 POLL_S = 0.5
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # A cluster of one user on one machine, listening on loopback: no token file in the home directory.
+    # A cluster of one user on one machine, without a token file in the home directory. SECURITY.md has what listens.
     "RAY_AUTH_MODE": "disabled",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     # Ray starts its workers at nice 15, behind everything else on the machine; ours answer requests.
@@ -107,8 +107,8 @@ def local_ray(engines: int, verbose: bool = False, metrics_port: int = 0) -> Ite
     """Run a Ray of our own while the context is open; gives its log directory.
 
     engines: how many engine processes will run, so that Ray counts enough CPUs for them. metrics_port: where metrics
-    can be scraped, on loopback (0: Ray takes a free port, see `metrics_url`). The session has a directory of its own,
-    which is removed at the end unless something went wrong.
+    can be scraped, on every address (0: Ray takes a free port, see `metrics_url`). The session has a directory of its
+    own, which is removed at the end unless something went wrong.
     """
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     import ray

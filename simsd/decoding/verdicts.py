@@ -37,7 +37,7 @@ class Look:
         params = self.work.params
         self.warm = params.temperature > 0
         self.rejects = self.warm and self.drafted is not None and bool(self.tested)
-        # In S2D2 a span was drafted in the round before.
+        # S2D2 drafts in one round and verifies in the next, which drafts nothing.
         self.draws_own = self.drafted is None if params.routes else self.warm and params.drafts_itself
 
 
