@@ -68,7 +68,11 @@ class DecodeParams:
     gamma: int = option(0, "tokens drafted a round, 1 to the block size; 0: the block size", low=0)
     draft_steps: int = option(0, "draft forwards a round, 1 to gamma; 0: gamma", low=0)
     layout: Layout = option("paired", "simsd: one pass over paired rows, or branches, which removes its approximation")
-    fallback: Fallback = option("redraft", "simsd: what fills a block after a rejection")
+    fallback: Fallback = option(
+        "redraft",
+        "simsd with a draft model: who fills a block with fewer than gamma open positions; with target, the paper's "
+        "rule, there is no bonus",
+    )
     remasking: Remasking = option(
         "static", "which positions the target reveals in a step; with sequential, simsd drafts from the left, too"
     )

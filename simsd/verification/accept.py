@@ -90,9 +90,10 @@ def add_bonus(decision: Decision, params: DecodeParams, slots: Slots, scores: Sc
     """Reveal one more token at the target's surest undrafted position, or at the leftmost with sequential remasking.
 
     The position is picked by the highest probability of any token, not by that of the sampled token. Nothing is
-    revealed if `slots` has no open position.
+    revealed if `slots` has no open position, or under the paper's rule, `fallback: target`: a bonus would leave fewer
+    than gamma positions open, which the target would then have to denoise one by one.
     """
-    if not slots.offsets:
+    if not slots.offsets or params.fallback == "target":
         return
     top = slots.of(scores.top)
     best = 0 if params.remasking == "sequential" else max(range(len(top)), key=lambda i: (top[i], -i))

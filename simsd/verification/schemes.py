@@ -142,7 +142,7 @@ class Paired:
 
 @dataclass(slots=True)
 class Branches:
-    """A copy of the block before each drafted token and one after the last: sequential denoising in one forward."""
+    """A copy of the block before each drafted token and one after the last, for the bonus: sequential denoising."""
 
     params: DecodeParams
     block: BlockState
@@ -153,8 +153,8 @@ class Branches:
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         entries = list(self.drafted.entries())
         states = [self.block.with_tokens(entries[:rank]) for rank in range(len(entries) + 1)]
-        if self.block.mask_token_id not in states[-1]:
-            states.pop()  # The draft fills the block, so nothing is left to predict.
+        if self.block.mask_token_id not in states[-1] or self.params.fallback == "target":
+            states.pop()  # The draft fills the block, so nothing is left to predict; or there is no bonus.
         self.slots = _lay_copies(rows, wants, self.params, self.block, states)
         slots = zip(self.drafted.offsets, self.slots, strict=False)
         return [state.rows[state.offsets.index(offset)] for offset, state in slots]

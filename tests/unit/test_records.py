@@ -1,4 +1,4 @@
-"""What version 0.1.0 answered is answered still: the same texts and counts, by every method."""
+"""What version 0.1.0 answered is answered still, but for its faults: the same texts and counts, by every method."""
 
 import json
 from pathlib import Path
