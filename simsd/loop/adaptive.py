@@ -129,7 +129,9 @@ class Costs:
 
 def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: int) -> int:
     """Return the target's rows of a round. A block in which all positions are open commits the block before it."""
-    rows = speculation(params).cost(block_size, choice.gamma, choice.row_budget) if choice.gamma else block_size
+    rows = block_size
+    if choice.gamma:
+        rows = speculation(params).cost(block_size, opened, choice.gamma, choice.row_budget)
     return rows + (block_size if opened == block_size else 0)
 
 

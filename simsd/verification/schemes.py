@@ -52,8 +52,8 @@ class Speculation(Verification, Protocol):
     def __init__(self, params: DecodeParams, block: BlockState, drafted: DraftedBlock, limits: Limits) -> None: ...
 
     @staticmethod
-    def cost(block_size: int, gamma: int, row_budget: int) -> int:
-        """Return how many rows it is expected to lay for `gamma` drafted tokens."""
+    def cost(block_size: int, opened: int, gamma: int, row_budget: int) -> int:
+        """Return how many rows it is expected to lay for `gamma` drafted tokens where `opened` positions are open."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class Paired:
         return Slots([offset for offset, _ in rest], [row for _, row in rest])
 
     @staticmethod
-    def cost(block_size: int, gamma: int, row_budget: int) -> int:
+    def cost(block_size: int, opened: int, gamma: int, row_budget: int) -> int:
         return block_size + gamma
 
 
@@ -170,8 +170,8 @@ class Branches:
         return decision
 
     @staticmethod
-    def cost(block_size: int, gamma: int, row_budget: int) -> int:
-        return (gamma + 1) * block_size
+    def cost(block_size: int, opened: int, gamma: int, row_budget: int) -> int:
+        return (gamma + (gamma < opened)) * block_size
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class DraftedStates:
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block = self.block
         budget = max(1, min(self.params.row_budget, self.limits.max_rows) // block.size)
-        listed = drafted_states(self.drafted, self.params, block.step, block.size, budget)
+        listed = drafted_states(self.drafted, self.params, block.step, block.size, block.left, budget)
         entries = list(self.drafted.entries())
         filled = [block.with_tokens([entry for i, entry in enumerate(entries) if state >> i & 1]) for state in listed]
         self.slots = dict(zip(listed, _lay_copies(rows, wants, self.params, block, filled), strict=True))
@@ -197,8 +197,8 @@ class DraftedStates:
         return walk(self.params, self.block.step, self.block.size, self.drafted, self.slots, scores)
 
     @staticmethod
-    def cost(block_size: int, gamma: int, row_budget: int) -> int:
-        return max(1, min(row_budget // block_size, (1 << gamma) - 1)) * block_size
+    def cost(block_size: int, opened: int, gamma: int, row_budget: int) -> int:
+        return max(1, min(row_budget // block_size, (1 << gamma) - (gamma == opened))) * block_size
 
 
 @dataclass(slots=True)
@@ -224,7 +224,7 @@ class Causal:
         return decision
 
     @staticmethod
-    def cost(block_size: int, gamma: int, row_budget: int) -> int:
+    def cost(block_size: int, opened: int, gamma: int, row_budget: int) -> int:
         return block_size + gamma
 
 

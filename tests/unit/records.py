@@ -5,6 +5,7 @@ written by version 0.1.0; tests/unit/test_records.py holds later versions agains
 were written again when it was corrected:
 
 * `fallback: target` took a bonus, which left fewer than gamma positions open.
+* `exact` with a gamma below the open positions did not look at the state with all drafted tokens.
 """
 
 import asyncio

@@ -48,6 +48,28 @@ def test_simsd(pair: Pair, gamma: int, fallback: str, rounds: int, bonus: int, a
     }
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("remasking", ["static", "sequential"])
+@pytest.mark.parametrize(
+    ("gamma", "steps", "rounds"),
+    [
+        (1, 8, 4),  # 1 and the target's next step, which is seen where the drafted token stands
+        (2, 8, 3),  # 3, 3 and 2
+        (4, 8, 2),  # 5 and 3
+        (8, 8, 1),
+        (1, 4, 4),  # two at a step: the drafted token and another
+        (2, 4, 2),  # 2 and 2 in each round
+    ],
+)
+def test_exact(pair: Pair, gamma: int, steps: int, rounds: int, remasking: str, temperature: float) -> None:
+    """With rows for all states; the draft uses the target's noise, so it is never wrong at temperature 1 either."""
+    params = {"method": "exact", "gamma": gamma, "steps": steps, "remasking": remasking, "row_budget": 2048}
+    params["draft_steps"] = -(-gamma * steps // B)  # as many tokens from one context as the target takes
+    took, counted = rounds_of_a_block(pair, params | {"temperature": temperature})
+    assert took == rounds
+    assert counted["accepted"] + counted["bonus"] == BLOCKS * B
+
+
 @pytest.mark.parametrize("layout", ["paired", "branches"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_no_bonus_under_the_papers_rule(pair: Pair, layout: str, temperature: float) -> None:

@@ -19,8 +19,9 @@ def proposal_of(offsets: list[int], confidence: list[float]) -> DraftedBlock:
 def states_of(
     offsets: list[int], confidence: list[float], budget: int, step: int = 0, size: int = 4, **settings_of: object
 ) -> list[int]:
+    """Of a block of which nothing is revealed yet."""
     params = DecodeParams(method="exact", **settings_of).resolve(size)  # type: ignore[arg-type]
-    return drafted_states(proposal_of(offsets, confidence), params, step, size, budget)
+    return drafted_states(proposal_of(offsets, confidence), params, step, size, size, budget)
 
 
 @st.composite
@@ -36,15 +37,17 @@ def cases(draw: st.DrawFn) -> tuple[DraftedBlock, DecodeParams, int, int, int]:
 
 @settings(max_examples=100, deadline=None)
 @given(cases())
-def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_set(
+def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_block(
     case: tuple[DraftedBlock, DecodeParams, int, int, int],
 ) -> None:
     proposal, params, step, size, budget = case
-    listed = drafted_states(proposal, params, step, size, budget)
-    full = (1 << len(proposal.offsets)) - 1
-    assert listed[0] == 0
-    assert len(listed) == len(set(listed)) <= budget
-    assert all(0 <= state < full for state in listed)
+    count = len(proposal.offsets)
+    for opened in range(count, size + 1):
+        listed = drafted_states(proposal, params, step, size, opened, budget)
+        assert listed[0] == 0
+        assert len(listed) == len(set(listed)) <= budget
+        assert all(0 <= state < 1 << count for state in listed)
+        assert (1 << count) - 1 not in listed or count < opened
 
 
 @settings(max_examples=100, deadline=None)
@@ -52,7 +55,7 @@ def test_any_list_starts_at_the_block_keeps_its_budget_and_leaves_out_the_full_s
 def test_every_state_is_reached_through_listed_ones(case: tuple[DraftedBlock, DecodeParams, int, int, int]) -> None:
     """A step takes as many entries as it owes at least (the proposal may have fewer): rows are not spent on islands."""
     proposal, params, step, size, budget = case
-    listed = drafted_states(proposal, params, step, size, budget)
+    listed = drafted_states(proposal, params, step, size, size, budget)
     least = min(quota(s, params.steps, size) for s in range(step, step + size))
     for index, state in enumerate(listed[1:], 1):
         earlier = [parent for parent in listed[:index] if parent & state == parent]
@@ -90,8 +93,26 @@ def test_sequential_chain_of_any_size(case: tuple[DraftedBlock, DecodeParams, in
     params = DecodeParams(method="exact", remasking="sequential", steps=params.steps).resolve(size)
     by_offset = sorted(range(len(proposal.offsets)), key=proposal.offsets.__getitem__)
     lengths = accumulate((quota(step + i, params.steps, size) for i in range(size)), initial=0)
-    chain = [sum(1 << i for i in by_offset[:length]) for length in lengths if length < len(by_offset)]
-    assert drafted_states(proposal, params, step, size, budget) == chain[:budget]
+    lengths = [length for length in lengths if length <= len(by_offset)]
+    chain = [sum(1 << i for i in by_offset[:length]) for length in lengths if length < size]
+    assert drafted_states(proposal, params, step, size, size, budget) == chain[:budget]
+
+
+@pytest.mark.parametrize(
+    ("steps", "opened", "listed"),
+    [
+        (4, 3, [0, 1, 2, 3]),  # the third position is open after both: its step is seen, too
+        (4, 2, [0, 1, 2]),  # both fill the block
+        (2, 4, [0, 3]),  # two at a step, and both were drafted
+        (2, 2, [0]),
+        (1, 4, [0]),  # the first step must reveal more than was drafted
+        (3, 4, [0, 3]),  # two, then one
+    ],
+)
+def test_all_drafted_tokens_are_a_state_unless_they_fill_the_block(steps: int, opened: int, listed: list[int]) -> None:
+    drafted = proposal_of([2, 0], [0.8, 0.7])
+    params = DecodeParams(method="exact", steps=steps)
+    assert sorted(drafted_states(drafted, params, 0, 4, opened, 8)) == listed
 
 
 def test_dynamic_takes_all_above_the_threshold_together() -> None:
