@@ -64,12 +64,14 @@ def adjustments(
 ) -> dict[str, NDArray[Any]]:
     """Return what requests add to the logits, as arrays of rows, token ids and values for `adjust`.
 
-    These are the biases of `logit_bias`, and -inf for EOS before `min_tokens`. asked: each sequence's work, and the
-    logits rows that belong to it.
+    These are the biases of `logit_bias`, and -inf for EOS before `min_tokens`. Both are about the answer, so rows at
+    positions of the prompt, whose tokens only get log-probabilities, are left as they are. asked: each sequence's work,
+    and the logits rows that belong to it.
     """
     rows, ids, by = [], [], []
-    for work, span in asked:
+    for work, all_rows in asked:
         params = work.params
+        span = [row for row in all_rows if wants[row][1] >= work.prompt_tokens] if work.forced else all_rows
         if params.logit_bias:
             tokens, biases = zip(*params.logit_bias, strict=True)
             rows.append(np.repeat(span, len(tokens)))

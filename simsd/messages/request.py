@@ -167,8 +167,9 @@ class Report:
 class TokenLogprob:
     """The target's log-probability of a token, in nats, in the state of the block in which it was revealed.
 
-    The distribution is the model's own: after logit_bias and min_tokens, but before temperature and filters. `top` are
-    the likeliest tokens as (token id, log-probability), best first, whether or not the revealed token is one of them.
+    The distribution is the model's own: after logit_bias and min_tokens, but before temperature and filters. For a
+    token of the prompt it is before logit_bias and min_tokens, too. `top` are the likeliest tokens as (token id,
+    log-probability), best first, whether or not the revealed token is one of them.
     """
 
     logprob: float

@@ -149,6 +149,29 @@ def test_a_prompts_own_log_probabilities(pair: Pair, workers: tuple[Worker, Work
         check(told[i], log_probs(workers[0], state)[i], token, 2)
 
 
+@pytest.mark.parametrize("method", ["vanilla", "simsd"])
+def test_what_steers_the_answer_does_not_change_the_prompts_log_probabilities(
+    pair: Pair, workers: tuple[Worker, Worker], method: str
+) -> None:
+    """The prompt ends inside a block and has an end of turn in it; min_tokens and a bias are about the answer."""
+    eos = workers[0].info.eos_token_ids[0]
+    prompt = request("p", 10).prompt_ids
+    prompt[5] = prompt[9] = eos
+    steered = {"min_tokens": 6, "logit_bias": ((7, 5.0), (eos, 100.0))}
+    asked = []
+    for name, settings in (("plain", {}), ("steered", steered)):
+        params = DecodeParams(method=method, max_tokens=12, **settings)  # type: ignore[arg-type]
+        asked.append(Request(name, prompt, params, Report(logprobs=2, prompt=True)))
+    for parts in outputs(pair, workers, asked):
+        told = [entry for part in parts for entry in part.prompt_logprobs]
+        assert len(told) == len(prompt)
+        for i, token in enumerate(prompt):
+            state = prompt[:i] + [MASK_ID] * (B - i % B)
+            check(told[i], log_probs(workers[0], state)[i], token, 2)
+    answer = [token for part in parts for token in part.token_ids]
+    assert len(answer) == 6, "the bias makes EOS the best token, and min_tokens keeps it out before"
+
+
 def test_logprobs_of_the_prompt_need_logprobs() -> None:
     with pytest.raises(RequestError, match="need logprobs"):
         Report(prompt=True)
