@@ -149,7 +149,7 @@ class Sequence:
         self._count(verdict)
         shown: Output | None = None
         for decided in self._routed(verdict):
-            if decided.reveals and self.finish_reason is None:
+            if self.finish_reason is None:
                 output = self._take_in(decided)
                 if shown is None:
                     shown = output
@@ -161,7 +161,7 @@ class Sequence:
         return [shown] if any(told) else []
 
     def _routed(self, verdict: Verdict) -> list[BlockVerdict]:
-        """Return the decided blocks as they stand. S2D2's routing may hold back what a draft step reveals."""
+        """Return the decided blocks as they stand. S2D2's routing may hold back all that a draft step reveals."""
         if self.request.params.routes:
             blocks = [self.router.route(decided, verdict.proposal, self.block) for decided in verdict.blocks]
             self.own_draft = self.router.span

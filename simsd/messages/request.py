@@ -181,7 +181,8 @@ class RoundEvent:
     """One round of one sequence. Indices count the answer's tokens from 0; tokens of the prompt have negative indices.
 
     The block takes the indices `start` to `start` + B - 1. `drafted` are (index, token id) in step order. `reveals` are
-    (index, token id, kind) in the order in which they were revealed, including those after the end of the answer.
+    (index, token id, kind) in the order in which they were revealed, including those after the end of the answer. Both
+    are empty in a round of s2d2 that drafted the span which the next round verifies.
     """
 
     round: int

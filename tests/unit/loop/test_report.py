@@ -116,6 +116,35 @@ def test_rounds_are_numbered_and_come_when_they_happen(pair: Pair, workers: tupl
     assert any(part.events and not part.token_ids for part in parts)
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"method": method} for method in ("vanilla", "simsd", "exact")),
+        {"method": "simsd", "drafter": "self"},
+        {"method": "exact", "drafter": "self", "temperature": 1.0},
+        {"method": "simsd", "adaptive": True},
+        {"method": "s2d2"},
+        {"method": "s2d2", "temperature": 1.0},
+        {"method": "s2d2", "routing": "ucb", "remasking": "dynamic", "threshold": 0.3},
+        {"method": "s2d2", "routing": "score", "routing_cost": 100.0},
+    ],
+)
+def test_every_round_has_an_event(pair: Pair, workers: tuple[Worker, Worker], params: dict[str, object]) -> None:
+    """But for those that only read the prompt; put together, the events are the answer and its counts."""
+    for n in (4, 7):  # prompts that need no round of their own, because the first one commits their only whole block
+        [parts] = outputs(pair, workers, [with_report(f"e{n}", n, Report(events=True), seed=n, **params)])
+        events = [event for part in parts for event in part.events]
+        stats = parts[-1].stats
+        assert stats is not None
+        assert [event.round for event in events] == list(range(1, stats.rounds + 1))
+        reveals = [each for event in events for each in event.reveals]
+        told = {index: token for index, token, _ in reveals}
+        assert len(told) == len(reveals)
+        assert [told[i] for i in range(22)] == [token for part in parts for token in part.token_ids]
+        assert sum(len(event.drafted) for event in events) == stats.drafted
+        assert sum(kind == "accepted" for _, _, kind in reveals) == stats.accepted
+
+
 def test_nothing_is_told_unasked(pair: Pair, workers: tuple[Worker, Worker]) -> None:
     silent = request("silent", 9)
     parts, others = outputs(pair, workers, [silent, with_report("loud", 9, Report(logprobs=20, events=True))])
