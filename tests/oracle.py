@@ -17,7 +17,7 @@ from simsd.decoding.noise import SAMPLE, keys_of, token_counters, uniform
 from simsd.decoding.sampling import RowParams
 from simsd.messages.request import DecodeParams
 from simsd.models.model import BlockDiffusionModel
-from tests.unit.numbers import log_probs_of
+from tests.unit.numbers import log_probs_of, model_log_probs_of
 
 TIE = 1e-4
 
@@ -95,8 +95,9 @@ def _step(
     best = values.topk(2, dim=-1)
     tokens = best.indices[:, 0].tolist()
     gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
-    confidence = log_probs.exp().gather(1, best.indices[:, :1]).squeeze(1).tolist()
-    entropy = torch.special.entr(log_probs.exp()).sum(dim=-1).tolist()
+    model = model_log_probs_of(logits[positions], wants).exp()
+    confidence = model.gather(1, best.indices[:, :1]).squeeze(1).tolist()
+    entropy = torch.special.entr(model).sum(dim=-1).tolist()
     owed = min(len(positions), max(1, block_size // params.steps + (step < block_size % params.steps)))
     close = min(gaps)
     by_confidence = sorted(range(len(positions)), key=lambda i: -confidence[i])

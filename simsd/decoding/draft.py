@@ -203,5 +203,5 @@ def _agreement(params: DecodeParams, chosen: list[int], answer: Answer) -> list[
     if params.routing_score == "entropy":
         nats = [answer.entropy[answer.place[row]] for row in chosen]
         return [math.exp(-each / math.log(answer.vocabulary)) for each in nats]
-    best = _likeliest(answer, chosen, 2)[0].exp()
+    best = answer.best_two[[answer.place[row] for row in chosen]].exp()
     return (best[:, 0] - best[:, 1] > S2D2_MARGIN).float().tolist()

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from simsd.decoding.noise import ACCEPT, RECOVER, SAMPLE, first_uniform, gumbel_argmax, keys_of
 from simsd.decoding.rejection import accepted, residual
-from simsd.decoding.sampling import RowParams, adjust, adjustments, entropies, filtered_log_probs
+from simsd.decoding.sampling import (
+    RowParams,
+    adjust,
+    adjustments,
+    entropies,
+    filtered_log_probs,
+    log_probs_at_temperature,
+)
 from simsd.forward.transfer import there_and_back
 from simsd.messages.request import TokenLogprob
 from simsd.messages.round import DraftedBlock, Work
@@ -32,7 +39,8 @@ class Question:
     owners: each sequence's work, and the rows that belong to it.
     sampled: rows whose token is sampled. likeliest: rows whose `width` likeliest tokens are needed.
     tested: rows in which rejection sampling tests the tokens of `drafted`, in the same order.
-    entropy, likeliest_entropy: whether the entropies of all rows, or of the rows `likeliest`, are needed.
+    entropy, likeliest_entropy: whether the entropies of all rows, or of the rows `likeliest`, are needed. margin:
+    whether the two highest probabilities of the rows `likeliest` are.
     reported: rows of requests that report log-probabilities, with `alternatives` for each.
     known: [M], the token that each row tests or shows; -1 for rows that were given none.
     """
@@ -45,6 +53,7 @@ class Question:
     drafted: list[DraftedBlock] = field(default_factory=list)
     entropy: bool = False
     likeliest_entropy: bool = False
+    margin: bool = False
     reported: RowNumbers = field(default_factory=lambda: rows_of([]))
     alternatives: int = 0
     known: RowNumbers = field(default_factory=lambda: rows_of([]))
@@ -54,8 +63,9 @@ class Question:
 class Answer:
     """The answers to a `Question`, on the host.
 
-    top, ids: [likeliest rows, width], log-probabilities, best first, and their token ids. entropy: of the same rows, in
-    nats, if it was asked for. place: the index of each of these rows in them, by its logits row.
+    top, ids: [likeliest rows, width], log-probabilities after the filters, best first, and their token ids. best_two:
+    [likeliest rows, 2], the highest log-probabilities before them. entropy: of the same rows, in nats, if it was asked
+    for. place: the index of each of these rows in them, by its logits row.
     stands, instead: for each tested token, whether it stands, and the token that replaces it if not.
     params, scores, logprobs: of all rows. vocabulary: its size V.
     """
@@ -64,6 +74,7 @@ class Answer:
     scores: Scores
     top: Tensor
     ids: Tensor
+    best_two: Tensor
     entropy: list[float]
     place: dict[int, int]
     stands: list[bool]
@@ -101,11 +112,11 @@ def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo
     keys = [keys_of(params, SAMPLE, question.sampled), keys_of(params, RECOVER, tested)]
     uniform = first_uniform(keys_of(params, ACCEPT, tested)) if len(tested) else np.empty(0)
     arrays |= _indices(question, np.concatenate(keys))
-    all_drawn = params.any_warm and bool(params.warm.all()) and len(question.likeliest) == len(logits)
+    all_drawn = bool(params.warm.all()) and "top_k" not in arrays and len(question.likeliest) == len(logits)
 
     def compute(sent: dict[str, Tensor]) -> dict[str, Tensor]:
         adjust(logits, info.mask_token_id, sent)
-        return _read_on_device(logits, filtered_log_probs(logits, sent), question, sent, all_drawn)
+        return _read_on_device(logits, log_probs_at_temperature(logits, sent), question, sent, all_drawn)
 
     back = there_and_back(arrays, logits.device, compute)
     if all_drawn:
@@ -121,6 +132,7 @@ def read(logits: Tensor, wants: list[Want], question: Question, info: WorkerInfo
         _scores(back, question.sampled),
         back.get("likeliest_top", torch.empty(0, 0)),
         back.get("likeliest_ids", torch.empty(0, 0, dtype=torch.int64)),
+        back["best_two"] if "best_two" in back else back.get("likeliest_top", torch.empty(0, 0))[:, :2],
         _list(back, "likeliest_entropy"),
         {row: place for place, row in enumerate(question.likeliest.tolist())},
         stands,
@@ -156,20 +168,26 @@ def _indices(question: Question, keys: NDArray[np.int64]) -> dict[str, NDArray[A
 
 
 def _read_on_device(
-    logits: Tensor, log_probs: Tensor, question: Question, sent: dict[str, Tensor], all_drawn: bool
+    logits: Tensor, model: Tensor, question: Question, sent: dict[str, Tensor], all_drawn: bool
 ) -> dict[str, Tensor]:
-    """Compute the answers on the device.
+    """Compute the answers on the device. Tokens are drawn after the filters; confidence and entropy are before them.
 
-    all_drawn: whether a token is drawn in every row from its likeliest tokens, which then also show the best one.
+    model: [M, V], the model's log-probabilities after temperature. all_drawn: whether a token is drawn in every row
+    from its likeliest tokens, which then also show the best one.
     """
     found: dict[str, Tensor] = {}
+    log_probs = filtered_log_probs(model, sent)
+    filtered = log_probs is not model
     if len(question.likeliest):
         rows = _select(log_probs, question.likeliest, sent["likeliest"])
         found["likeliest_top"], found["likeliest_ids"] = rows.topk(min(question.width, rows.shape[1]), dim=-1)
+        before = _select(model, question.likeliest, sent["likeliest"]) if filtered else rows
+        if filtered and question.margin:
+            found["best_two"] = before.topk(2, dim=-1).values
         if question.likeliest_entropy:
-            found["likeliest_entropy"] = entropies(rows)
+            found["likeliest_entropy"] = entropies(before)
     if len(question.reported) or (not all_drawn and len(question.tested) < len(logits)):
-        found["top"], found["best"] = log_probs.max(dim=-1)
+        found["top"], found["best"] = model.max(dim=-1)
     weights = []
     if len(question.tested):
         log_p = _select(log_probs, question.tested, sent["tested"])
@@ -181,8 +199,11 @@ def _read_on_device(
         together = torch.cat(weights) if len(weights) > 1 else weights[0]
         found["picks"] = gumbel_argmax(together, sent["keys"])
         found["picked"] = together.gather(1, found["picks"].unsqueeze(1)).squeeze(1)
+        if filtered and len(question.sampled):
+            picks = found["picks"][: len(question.sampled)].unsqueeze(1)
+            found["confidence"] = _select(model, question.sampled, sent["sampled"]).gather(1, picks).squeeze(1)
     if question.entropy:
-        found["entropy"] = entropies(log_probs)
+        found["entropy"] = entropies(model)
     if len(question.reported):
         found |= _reported(logits, question, found, sent)
     return found
@@ -212,7 +233,7 @@ def _scores(back: dict[str, Tensor], sampled: RowNumbers) -> Scores:
     top = back["top"].exp().tolist()
     token, confidence = back["best"].tolist(), list(top)
     if len(sampled):
-        chances = back["picked"][: len(sampled)].exp().tolist()
+        chances = back.get("confidence", back["picked"])[: len(sampled)].exp().tolist()
         for row, pick, chance in zip(sampled.tolist(), back["picks"].tolist(), chances, strict=False):
             token[row], confidence[row] = pick, chance
     return Scores(token, confidence, top, _list(back, "entropy"))

@@ -39,7 +39,7 @@ class RowParams:
         return np.array([revealed for _, _, revealed in self.wants], np.int64)
 
     def filters(self, vocabulary: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays that `filtered_log_probs` reads, without those that no row needs."""
+        """Return the arrays that the functions below read, without those that no row needs."""
         warm = self.warm
         found: dict[str, NDArray[Any]] = {}
         if not self.any_warm:
@@ -98,24 +98,32 @@ def adjust(logits: Tensor, mask_token_id: int, sent: dict[str, Tensor]) -> None:
         logits.index_put_((sent["adjusted_rows"], sent["adjusted_ids"]), sent["adjusted_by"], accumulate=True)
 
 
-def filtered_log_probs(logits: Tensor, filters: dict[str, Tensor]) -> Tensor:
-    """Return log p [M, V] after temperature, then min-p, top-k and top-p, with -inf for tokens that are filtered out.
+def log_probs_at_temperature(logits: Tensor, filters: dict[str, Tensor]) -> Tensor:
+    """Return the model's log p [M, V] after temperature, of which confidence and entropy are read.
 
-    logits: [M, V] float32. filters: those of `RowParams.filters`, on the same device. min-p keeps tokens with at least
-    min_p times the probability of the likeliest one. top-k also keeps tokens that are tied with the k-th. top-p keeps
-    the smallest set of likeliest tokens whose mass reaches p. Rows at temperature 0 are neither scaled nor filtered,
-    because only their confidences are read.
+    logits: [M, V] float32. filters: those of `RowParams.filters`, on the same device. Rows at temperature 0 are not
+    scaled.
     """
     assert logits.ndim == 2
     if "temperature" in filters:
         logits = logits / filters["temperature"]
-    log_probs = logits.log_softmax(dim=-1)
+    return logits.log_softmax(dim=-1)
+
+
+def filtered_log_probs(log_probs: Tensor, filters: dict[str, Tensor]) -> Tensor:
+    """Return log p [M, V] after min-p, top-k and top-p, of which tokens are sampled.
+
+    log_probs: [M, V] after temperature; the result is the same tensor if no row has a filter. Tokens that are filtered
+    out have -inf. min-p keeps tokens with at least min_p times the probability of the likeliest one. top-k also keeps
+    tokens that are tied with the k-th. top-p keeps the smallest set of likeliest tokens whose mass reaches p. Rows at
+    temperature 0 are not filtered.
+    """
     if "top_k" not in filters:
         return log_probs
     ordered, order = log_probs.sort(dim=-1, descending=True)
     floor = ordered[:, :1] + filters["log_min_p"]
     ordered = ordered.masked_fill(ordered < floor, -math.inf).log_softmax(dim=-1)
-    rank = torch.arange(logits.shape[-1], device=logits.device)
+    rank = torch.arange(log_probs.shape[-1], device=log_probs.device)
     k = filters["top_k"]
     threshold = ordered.gather(1, k - 1)
     ordered = ordered.masked_fill((ordered < threshold) & (rank >= k), -math.inf).log_softmax(dim=-1)

@@ -113,6 +113,7 @@ def _question(looks: list[Look], rows: int) -> Question:
         drafted=[look.drafted for look in rejecting if look.drafted is not None],
         entropy=any(look.work.params.remasking == "entropy" for look in looks),
         likeliest_entropy=any(params.routing_score == "entropy" for params in settings),
+        margin=any(params.routes for params in settings),
         reported=rows_of([row for look in reporting for row in (look.tested if look.work.forced else look.span)]),
         alternatives=max((look.work.report.logprobs or 0 for look in reporting), default=0),
         known=known,

@@ -27,7 +27,9 @@ class Scores:
     """What remasking and the accept rules read: lists of length M, with one entry for each logits row.
 
     token: the sampled token, or the best one at temperature 0. confidence: its probability. top: the highest
-    probability of any token. entropy: in nats; the list is empty if no request remasks by entropy.
+    probability of any token. entropy: in nats; the list is empty if no request remasks by entropy. All three are of the
+    model's distribution after biases and temperature, before min-p, top-k and top-p, with which any token can be made
+    certain.
     """
 
     token: list[int]

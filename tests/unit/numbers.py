@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simsd.decoding.draft import Q, draw
 from simsd.decoding.reading import Answer, Question, read, rows_of
-from simsd.decoding.sampling import RowParams, filtered_log_probs
+from simsd.decoding.sampling import RowParams, filtered_log_probs, log_probs_at_temperature
 from simsd.messages.round import DraftedBlock
 from simsd.messages.worker import WorkerInfo
 from simsd.verification.accept import Scores
@@ -39,8 +39,17 @@ def info_of(**changes: Any) -> WorkerInfo:
 
 def log_probs_of(logits: Tensor, wants: list[Want]) -> Tensor:
     """Filtered by each row's settings."""
+    return filtered_log_probs(model_log_probs_of(logits, wants), _filters(logits, wants))
+
+
+def model_log_probs_of(logits: Tensor, wants: list[Want]) -> Tensor:
+    """At each row's temperature, before the filters."""
+    return log_probs_at_temperature(logits, _filters(logits, wants))
+
+
+def _filters(logits: Tensor, wants: list[Want]) -> dict[str, Tensor]:
     filters = RowParams(wants).filters(logits.shape[1])
-    return filtered_log_probs(logits, {name: torch.from_numpy(each) for name, each in filters.items()})
+    return {name: torch.from_numpy(each) for name, each in filters.items()}
 
 
 def sample(log_probs: Tensor, wants: list[Want]) -> Tensor:

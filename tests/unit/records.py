@@ -6,6 +6,7 @@ were written again when it was corrected:
 
 * `fallback: target` took a bonus, which left fewer than gamma positions open.
 * `exact` with a gamma below the open positions did not look at the state with all drafted tokens.
+* Confidence and entropy were those after top-k, top-p and min-p.
 * `s2d2` had no event for a round that drafted a span.
 """
 

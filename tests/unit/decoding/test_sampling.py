@@ -274,6 +274,25 @@ def test_score_by_hand() -> None:
     assert scores.top == pytest.approx([0.5] * count)
 
 
+def test_filters_do_not_change_confidence_and_entropy() -> None:
+    """p = .5 .25 .125 .125 at T = 1, and 16 4 1 1 of 22 at T = 0.5; top-k 1, top-p and min-p leave only token 0."""
+    logits = torch.tensor([[8.0, 4.0, 2.0, 2.0]]).log()
+    narrow = ({"top_k": 1}, {"top_p": 0.01}, {"min_p": 1.0})
+    probs = {1.0: [0.5, 0.25, 0.125, 0.125], 0.5: [16 / 22, 4 / 22, 1 / 22, 1 / 22]}
+    settings_of = [{"temperature": t, "remasking": "entropy"} | each for t in probs for each in narrow]
+    wants: list[Want] = [(DecodeParams(**each), 0, 0) for each in settings_of]  # type: ignore[arg-type]
+    scores = score(logits.expand(len(wants), -1), wants)
+    assert scores.token == [0] * len(wants)
+    expected = [probs[t] for t in probs for _ in narrow]
+    assert scores.confidence == pytest.approx([p[0] for p in expected])
+    assert scores.top == pytest.approx([p[0] for p in expected])
+    assert scores.entropy == pytest.approx([-sum(x * math.log(x) for x in p) for p in expected], abs=1e-6)
+    free = [(DecodeParams(temperature=1.0, top_k=3, seed=i), i, 0) for i in range(40)]
+    scores = score(logits.expand(40, -1), free)
+    assert set(scores.token) == {0, 1, 2, 3}, "the third place is shared"
+    assert scores.confidence == pytest.approx([probs[1.0][token] for token in scores.token])
+
+
 def test_a_sample_does_not_depend_on_its_batch() -> None:
     """Rows at several temperatures, alone and together, and by purpose."""
     generator = torch.Generator().manual_seed(1)

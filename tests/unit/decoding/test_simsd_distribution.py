@@ -20,7 +20,7 @@ from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit import toy_tokenizer
 from tests.unit.checkpoints import Shape, write_checkpoint
-from tests.unit.numbers import log_probs_of
+from tests.unit.numbers import log_probs_of, model_log_probs_of
 
 VOCAB, MASK, B = 5, 4, 3
 PROMPT = [1, 2, 0]
@@ -40,12 +40,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Toke
     return workers[0], workers[1], Tokenizer.load(path)
 
 
-def conditional(worker: Worker, block: list[int], offset: int, params: DecodeParams) -> Tensor:
-    """The filtered distribution at one open offset of the block after PROMPT."""
+def conditional(worker: Worker, block: list[int], offset: int, params: DecodeParams, filtered: bool = True) -> Tensor:
+    """The distribution at one open offset of the block after PROMPT."""
     tokens = PROMPT + block
     logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))[len(PROMPT) + offset]
     logits[MASK] = -math.inf
-    return log_probs_of(logits.unsqueeze(0), [(params, len(PROMPT) + offset, 0)])[0].exp()
+    wants = [(params, len(PROMPT) + offset, 0)]
+    return (log_probs_of if filtered else model_log_probs_of)(logits.unsqueeze(0), wants)[0].exp()
 
 
 Plan = tuple[tuple[int, tuple[float, ...]], ...]
@@ -58,7 +59,8 @@ def plan(draft: Worker, block: list[int], params: DecodeParams) -> Plan:
     With sequential remasking from the left instead.
     """
     q = {o: conditional(draft, block, o, params) for o in range(B) if block[o] == MASK}
-    order = sorted(q, key=lambda o: (-float(q[o].max()), o)) if params.remasking == "static" else sorted(q)
+    top = {o: float(conditional(draft, block, o, params, filtered=False).max()) for o in q}
+    order = sorted(q, key=lambda o: (-top[o], o)) if params.remasking == "static" else sorted(q)
     return tuple((o, tuple(q[o].tolist())) for o in order[: len(order) if params.draft_steps == 1 else 1])
 
 
