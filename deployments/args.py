@@ -8,7 +8,7 @@ from deployments.options import with_options
 from simsd.config import SHIPPED, LoopConfig, LoopSettings, WorkerConfig, WorkerSettings
 from simsd.errors import ConfigError, RequestError
 from simsd.messages.options import options_of
-from simsd.messages.request import DecodeParams, Method
+from simsd.messages.request import DecodeParams, Method, on_top_of
 from simsd.messages.worker import Role
 
 NOT_HERE = {
@@ -79,10 +79,13 @@ class ServeArgs(WorkerSettings, LoopSettings):
         return self
 
     def decode_params(self, **requested: Any) -> DecodeParams:
-        """Return the server's defaults, overridden by what a request asks for; `RequestError` names a wrong field."""
+        """Return the server's defaults, overridden by what a request asks for; `RequestError` names a wrong field.
+
+        A default that could not do anything beside what the request asks for is left out.
+        """
         defaults = {name: getattr(self, name) for name in DECODE_DEFAULTS}
         defaults["method"] = self.method or ("simsd" if self.draft else "vanilla")
-        return DecodeParams(**(defaults | requested))
+        return DecodeParams(**(on_top_of(defaults, requested) if requested else defaults))
 
     def worker_config(self, role: Role) -> WorkerConfig | None:
         """Return the settings of one model's worker; None for the draft of a server without one."""

@@ -138,14 +138,17 @@ def _data_items(args: argparse.Namespace) -> "list[Item]":
 
 
 def _by_name(option: str, given: list[str]) -> dict[str, Path | None]:
-    """Parse NAME[=FILE] arguments; the value is None where no file is named."""
+    """Parse NAME[=FILE] arguments; the value is None where no file is named. --shots-data has to name one."""
     from simsd.eval.datasets import DATA_SETS
 
     files: dict[str, Path | None] = {}
+    param = option.removeprefix("--").replace("-", "_")
     for each in given:
-        name, _, file = each.partition("=")
+        name, equals, file = each.partition("=")
         if name not in DATA_SETS or name in files:
-            raise RequestError(f"{option} takes each of {', '.join(DATA_SETS)} once; got {each!r}", "data")
+            raise RequestError(f"{option} takes each of {', '.join(DATA_SETS)} once; got {each!r}", param)
+        if not file and (equals or option == "--shots-data"):
+            raise RequestError(f"{option} takes NAME=FILE; no file is named in {each!r}", param)
         files[name] = Path(file) if file else None
     return files
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from simsd.errors import RequestError
 from simsd.messages.options import options_of
-from simsd.messages.request import DecodeParams
+from simsd.messages.request import DecodeParams, on_top_of
 from simsd.tokens.tokenizer import Tokenizer
 
 TEXT_KEYS = ("prompt", "messages")
@@ -48,7 +48,7 @@ class Prompt:
 
 
 def read_prompts(path: str, defaults: dict[str, Any]) -> list[Prompt]:
-    """Read the prompts of a JSON lines file ("-": standard input). A line's own fields override `defaults`.
+    """Read the prompts of a JSON lines file ("-": standard input). A line's own fields go on top of `defaults`.
 
     Raises `RequestError`, which names the line and the key at fault.
     """
@@ -84,7 +84,7 @@ def _parse(where: str, line: str, defaults: dict[str, Any]) -> Prompt:
         ]
     try:
         # It is validated as JSON, where strict mode accepts a list for a tuple, but not "1" for a number.
-        params = _PARAMS.validate_json(json.dumps(defaults | record), strict=True)
+        params = _PARAMS.validate_json(json.dumps(on_top_of(defaults, record)), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0])

@@ -6,11 +6,12 @@ position its token. An *offset* is a position inside its block. A *round* is pro
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simsd.errors import RequestError
-from simsd.messages.options import check_options, check_range, option
+from simsd.messages.options import check_options, check_range, option, options_of
 
 Method = Literal["vanilla", "simsd", "exact", "s2d2"]
 Drafter = Literal["model", "self"]
@@ -37,7 +38,8 @@ class DecodeParams:
     on the block size B; `resolve` fills it in. The draft proposes its surest positions first, or the leftmost ones with
     sequential remasking. `logit_bias` are pairs of a token id and the number that is added to its logit, in both
     models. `routing_cost` is in tokens. `adaptive` (simsd/loop/adaptive.py) does not change the text of exact; with it,
-    the text of simsd depends on measured times. A value that is not allowed raises a `RequestError`.
+    the text of simsd depends on measured times. A value that is not allowed raises a `RequestError`, and so does one
+    that could not do anything with the method's other options. Options of another method are passed over.
     """
 
     method: Method = option("simsd", "how blocks are decoded")
@@ -66,7 +68,7 @@ class DecodeParams:
     )
     ignore_eos: bool = option(False, "go on to max_tokens", place="body")
     gamma: int = option(0, "tokens drafted a round, 1 to the block size; 0: the block size", low=0)
-    draft_steps: int = option(0, "draft forwards a round, 1 to gamma; 0: gamma", low=0)
+    draft_steps: int = option(0, "forwards of a draft model a round, 1 to gamma; 0: gamma", low=0)
     layout: Layout = option("paired", "simsd: one pass over paired rows, or branches, which removes its approximation")
     fallback: Fallback = option(
         "redraft",
@@ -83,12 +85,20 @@ class DecodeParams:
     )
     row_budget: int = option(0, "exact: rows of one verification at most; 0: 8 x block size", low=0)
     draft_top_k: int = option(64, "the draft samples from its k best tokens", low=1, place="process")
-    drafter: Drafter = option("model", "who drafts: the draft model, or the target itself from its last forward")
+    drafter: Drafter = option(
+        "model", "simsd and exact: who drafts, the draft model, or the target itself from its last forward"
+    )
     routing: Routing = option("span", "s2d2: when a span is verified")
-    routing_score: RoutingScore = option("margin", "s2d2: how the chance of acceptance is guessed")
-    routing_cost: float = option(1.0, "s2d2: tokens that a verification must be expected to bring", low=0)
+    routing_score: RoutingScore = option(
+        "margin", "s2d2: how the chance of acceptance is guessed, for routing score and hysteresis"
+    )
+    routing_cost: float = option(
+        1.0, "s2d2: tokens that a verification must be expected to bring, with routing score and hysteresis", low=0
+    )
     adaptive: bool = option(
-        False, "simsd and exact: gamma, draft steps and row budget are limits; each round takes what is fastest"
+        False,
+        "simsd and exact with a draft model: gamma, draft steps and row budget are limits, and each round takes what "
+        "is fastest",
     )
 
     def __post_init__(self) -> None:
@@ -99,6 +109,10 @@ class DecodeParams:
         if len(dict(self.logit_bias)) < len(self.logit_bias):
             [(token, _)] = Counter(token for token, _ in self.logit_bias).most_common(1)
             raise RequestError(f"logit_bias names token id {token} more than once", "logit_bias")
+        for name, (neutral, reason) in _idle(self.method, self.drafter, self.adaptive).items():
+            if getattr(self, name) != neutral:
+                allowed = str(neutral).lower()
+                raise RequestError(f"{name} must be {allowed} {reason}; got {getattr(self, name)!r}", name)
         if len(self.stop) > MAX_STOPS or not all(text and isinstance(text, str) for text in self.stop):
             raise RequestError(f"stop takes up to {MAX_STOPS} non-empty strings", "stop")
 
@@ -140,6 +154,31 @@ class DecodeParams:
             steps=self.steps or block_size,
             row_budget=self.row_budget or 8 * block_size,
         )
+
+
+def on_top_of(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options that are `given`, and those of `defaults` for the others.
+
+    A default that could not do anything beside what is given is left out, since `DecodeParams` would refuse it.
+    """
+    values = {**defaults, **given}
+    known = {name: option.default for name, option in options_of(DecodeParams).items()} | values
+    idle = _idle(known["method"], known["drafter"], known["adaptive"])
+    return {name: value for name, value in values.items() if name not in idle or name in given}
+
+
+def _idle(method: str, drafter: str, adaptive: bool) -> dict[str, tuple[Any, str]]:
+    """Return the options that could not do anything beside these: the value that is allowed, and the reason."""
+    if method not in ("simsd", "exact"):
+        return {}
+    found: dict[str, tuple[Any, str]] = {}
+    if drafter == "self":
+        found["adaptive"] = (False, "with drafter self, which has no draft forwards to choose")
+    if method == "simsd" and drafter == "self":
+        found["fallback"] = ("redraft", "with drafter self, with which no draft model could draft again")
+    elif method == "simsd" and adaptive:
+        found["fallback"] = ("redraft", "with adaptive, which chooses when the target goes on alone")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

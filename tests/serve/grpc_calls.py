@@ -83,7 +83,7 @@ def seeds() -> dict[str, Message]:
             threshold=0.9,
             entropy_bound=0.3,
             row_budget=64,
-            drafter=simsd_pb2.DRAFTER_SELF,
+            drafter=simsd_pb2.DRAFTER_MODEL,
             routing=simsd_pb2.ROUTING_SCORE,
             routing_score=simsd_pb2.ROUTING_SCORE_ENTROPY,
             routing_cost=1.5,

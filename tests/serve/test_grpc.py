@@ -171,7 +171,7 @@ async def test_every_field_reaches_the_request(channel: grpc.aio.Channel, stand_
     assert (params.method, params.gamma, params.draft_steps, params.layout) == ("simsd", 2, 1, "paired")
     assert (params.fallback, params.remasking, params.steps) == ("redraft", "dynamic", 2)
     assert (params.threshold, params.entropy_bound, params.row_budget) == (0.9, 0.3, 64)
-    assert (params.drafter, params.routing) == ("self", "score")
+    assert (params.drafter, params.routing) == ("model", "score")
     assert (params.routing_score, params.routing_cost, params.adaptive) == ("entropy", 1.5, True)
     assert stand_in.asked.report.logprobs == 2
 
@@ -201,6 +201,7 @@ BAD = [
     ({"logit_bias": {5: 101.0}}, "logit_bias"),
     ({"gamma": 5}, "simsd.gamma"),
     ({"gamma": 2, "draft_steps": 3}, "simsd.draft_steps"),
+    ({"drafter": "self", "fallback": "target"}, "simsd.fallback"),
     ({"threshold": 2.0}, "simsd.threshold"),
 ]
 INPUTS = ["Hello", [11, 12], [{"role": "user", "content": "Hello"}]]

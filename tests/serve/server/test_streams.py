@@ -31,6 +31,7 @@ WAYS: list[dict[str, Any]] = [
     *(
         {"method": "simsd", "layout": layout, "fallback": fallback, "drafter": drafter}
         for layout, fallback, drafter in itertools.product(*map(get_args, (Layout, Fallback, Drafter)))
+        if (fallback, drafter) != ("target", "self")
     ),
     *({"method": "exact", "drafter": drafter} for drafter in get_args(Drafter)),
     *({"method": "s2d2", "routing": routing} for routing in get_args(Routing)),

@@ -277,6 +277,8 @@ def test_families_and_sets_in_one_run(capsys: pytest.CaptureFixture[str], tmp_pa
         (["--data", "squad=x.jsonl"], "--data takes each of gsm8k, mbpp, triviaqa, mmlu once; got 'squad=x.jsonl'"),
         (["--data", "gsm8k=a", "--data", "gsm8k=b"], "once; got 'gsm8k=b'"),
         (["--shots-data", "gsm8k=a"], "--shots-data gsm8k: there is no --data gsm8k"),
+        (["--data", "gsm8k", "--shots-data", "gsm8k"], "--shots-data takes NAME=FILE; no file is named in 'gsm8k'"),
+        (["--data", "gsm8k="], "--data takes NAME=FILE; no file is named in 'gsm8k='"),
         (["--data", "gsm8k=a", "--shots", "-1"], "--shots must be at least 0"),
     ],
 )

@@ -55,6 +55,18 @@ def outside(option: Option) -> list[Any]:
         ({"threshold": "0.5"}, "threshold must be a number; got '0.5'"),
         ({"threshold": True}, "threshold must be a number; got True"),
         ({"adaptive": 1}, "adaptive must be true or false; got 1"),
+        (
+            {"fallback": "target", "drafter": "self"},
+            "fallback must be redraft with drafter self, with which no draft model could draft again; got 'target'",
+        ),
+        (
+            {"adaptive": True, "drafter": "self", "method": "exact"},
+            "adaptive must be false with drafter self, which has no draft forwards to choose; got True",
+        ),
+        (
+            {"fallback": "target", "adaptive": True},
+            "fallback must be redraft with adaptive, which chooses when the target goes on alone; got 'target'",
+        ),
     ],
 )
 def test_errors_name_the_field_and_what_is_allowed(given: dict[str, Any], message: str) -> None:
@@ -165,3 +177,26 @@ def test_the_documents_name_every_option_of_a_body() -> None:
     text = (Path(__file__).parents[3] / "docs" / "http.md").read_text(encoding="utf-8")
     rows = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
     assert not [name for name, one in OPTIONS.items() if one.place != "process" and f"`{name}`" not in rows]
+
+
+def test_options_of_another_method_are_passed_over() -> None:
+    """So that the same settings can be tried with one method after the other."""
+    for method in ("vanilla", "s2d2"):
+        DecodeParams(method=method, drafter="self", fallback="target", adaptive=True, gamma=2, row_budget=64)  # type: ignore[arg-type]
+    DecodeParams(method="exact", drafter="self", fallback="target")
+
+
+def test_a_default_that_can_do_nothing_beside_the_request_is_left_out() -> None:
+    """But a server does not start with one, and no request may ask for it."""
+    paper = ServeArgs(fallback="target", gamma=3, draft_steps=1)
+    assert paper.decode_params().fallback == "target"
+    own = paper.decode_params(drafter="self")
+    assert (own.drafter, own.fallback, own.gamma) == ("self", "redraft", 3)
+    assert ServeArgs(adaptive=True).decode_params(drafter="self").adaptive is False
+    assert ServeArgs(adaptive=True).decode_params(temperature=1.0).adaptive is True
+    with pytest.raises(RequestError, match="fallback must be redraft"):
+        ServeArgs(drafter="self").decode_params(fallback="target")
+    with pytest.raises(RequestError, match="fallback must be redraft"):
+        paper.decode_params(drafter="self", fallback="target")
+    with pytest.raises(ValidationError, match="fallback must be redraft with drafter self"):
+        ServeArgs(drafter="self", fallback="target")
