@@ -8,7 +8,8 @@ from deployments.options import with_options
 from simsd.config import SHIPPED, LoopConfig, LoopSettings, WorkerConfig, WorkerSettings
 from simsd.errors import ConfigError, RequestError
 from simsd.messages.options import options_of
-from simsd.messages.request import DecodeParams, Method, on_top_of
+from simsd.messages.presets import on_top_of
+from simsd.messages.request import DecodeParams, Method
 from simsd.messages.worker import Role
 
 NOT_HERE = {
@@ -81,7 +82,8 @@ class ServeArgs(WorkerSettings, LoopSettings):
     def decode_params(self, **requested: Any) -> DecodeParams:
         """Return the server's defaults, overridden by what a request asks for; `RequestError` names a wrong field.
 
-        A default that could not do anything beside what the request asks for is left out.
+        requested: options of `DecodeParams`, and `preset`. A default that could not do anything beside what the request
+        asks for is left out.
         """
         defaults = {name: getattr(self, name) for name in DECODE_DEFAULTS}
         defaults["method"] = self.method or ("simsd" if self.draft else "vanilla")

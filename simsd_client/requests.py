@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     routing_score: Literal["margin", "entropy"]
     routing_cost: float
     adaptive: bool
+    preset: Literal["paper", "fast", "lossless", "baseline"]
 
 
 def generate_request(prompt: Prompt, options: Options) -> simsd_pb2.GenerateRequest:

@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from deployments.options import with_options
 from simsd.errors import RequestError
 from simsd.messages.options import options_of
+from simsd.messages.presets import PRESET_HELP, Preset
 from simsd.messages.request import MAX_BIAS, MAX_LOGPROBS, MAX_STOPS, DecodeParams, Report
 
 OPTIONS = [option for option in options_of(DecodeParams).values() if option.place == "simsd"]
@@ -139,6 +140,7 @@ class SimSDOptions(Body):
 
     prefix: ClassVar[str] = "simsd."
 
+    preset: Preset | None = Field(None, description=PRESET_HELP)
     events: bool = Field(False, description="stream every round as it happens")
 
 
@@ -198,7 +200,10 @@ class Sampling(Body):
         return Report(events=self.events)
 
     def requested(self) -> dict[str, Any]:
-        """Return the decoding options that this body sets, by the names of `DecodeParams`, without max_tokens."""
+        """Return the decoding options that this body sets, by the names of `DecodeParams`, without max_tokens.
+
+        A `preset` is among them.
+        """
         plain = {option.name for option in SAMPLING} - {"max_tokens", "stop", "logit_bias"}
         settings = self.model_dump(include=plain, exclude_none=True)
         if self.simsd is not None:

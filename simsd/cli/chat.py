@@ -8,7 +8,14 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import (
+    add_command,
+    add_decode_options,
+    add_model_options,
+    decode_options,
+    decode_params,
+    load_loop,
+)
 from simsd.errors import RequestError, SimSDError
 from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams, Request
@@ -48,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     options = decode_options(args)
-    params = DecodeParams(**options)
+    params = decode_params(args)
     talker: Local | Remote
     if args.url is None:
         talker = Local(load_loop(args, needs_draft=params.needs_draft), params)

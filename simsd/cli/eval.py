@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_params, load_loop
 from simsd.cli.report import table, total
 from simsd.errors import RequestError
 from simsd.eval.families import FAMILIES
@@ -74,7 +74,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    params = DecodeParams(**decode_options(args))
+    params = decode_params(args)
     items = [*_family_items(args), *_data_items(args)]
     loop = load_loop(args, needs_draft=params.needs_draft)
     requests = [_request(args, loop, params, index, item) for index, item in enumerate(items)]

@@ -6,10 +6,18 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
+from simsd.cli.options import (
+    add_command,
+    add_decode_options,
+    add_model_options,
+    decode_options,
+    decode_params,
+    load_loop,
+)
 from simsd.cli.report import SUMMED, table, total
 from simsd.errors import RequestError
-from simsd.messages.request import DecodeParams, Request, Stats
+from simsd.messages.presets import on_top_of
+from simsd.messages.request import Request, Stats
 
 if TYPE_CHECKING:
     from simsd.cli.prompts import Prompt
@@ -60,11 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.prompt is None) == (args.prompts is None):
         raise RequestError("give either a prompt or --prompts FILE.jsonl")
-    defaults = decode_options(args)
     if args.prompts is None:
-        prompts = [Prompt("prompt", DecodeParams(**defaults), text=args.prompt)]
+        prompts = [Prompt("prompt", decode_params(args), text=args.prompt)]
     else:
-        prompts = read_prompts(args.prompts, defaults)
+        prompts = read_prompts(args.prompts, on_top_of({}, decode_options(args)))
     loop = load_loop(args, needs_draft=any(prompt.params.needs_draft for prompt in prompts))
     shown, requests = _requests(loop, prompts, args.raw)
     if args.prompt is not None and not args.json:

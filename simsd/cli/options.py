@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from simsd.config import SHIPPED, LoopConfig, WorkerConfig
 from simsd.errors import SimSDError
 from simsd.messages.options import options_of
+from simsd.messages.presets import PRESET_HELP, PRESETS, on_top_of
 from simsd.messages.request import DecodeParams
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def need_measurements(command: str) -> None:
 
 
 def add_decode_options(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each option of `DecodeParams`. One that is not given keeps its default."""
+    """Add an option for each option of `DecodeParams`, and --preset. One that is not given keeps its default."""
     group = parser.add_argument_group("decoding")
+    group.add_argument("--preset", choices=tuple(PRESETS), help=PRESET_HELP)
     for option in options_of(DecodeParams).values():
         how: dict[str, Any] = {"default": None, "help": with_default(option.help, option.default)}
         if option.kind is bool:
@@ -67,10 +69,15 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
 
 
 def decode_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `DecodeParams` that were given on the command line."""
-    given = {name: getattr(args, name) for name in options_of(DecodeParams)}
+    """Return the options of `DecodeParams` that were given on the command line, and `preset` if it was."""
+    given = {name: getattr(args, name) for name in ("preset", *options_of(DecodeParams))}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def decode_params(args: argparse.Namespace) -> DecodeParams:
+    """Return the options of `DecodeParams` that the command line asks for."""
+    return DecodeParams(**on_top_of({}, decode_options(args)))
 
 
 def with_default(text: str, default: Any) -> str:

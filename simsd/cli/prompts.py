@@ -11,11 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from simsd.errors import RequestError
 from simsd.messages.options import options_of
-from simsd.messages.request import DecodeParams, on_top_of
+from simsd.messages.presets import on_top_of
+from simsd.messages.request import DecodeParams
 from simsd.tokens.tokenizer import Tokenizer
 
 TEXT_KEYS = ("prompt", "messages")
-FIELDS = tuple(options_of(DecodeParams))
+FIELDS = (*options_of(DecodeParams), "preset")
 _PARAMS = TypeAdapter(DecodeParams)
 
 

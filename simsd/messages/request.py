@@ -6,12 +6,11 @@ position its token. An *offset* is a position inside its block. A *round* is pro
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simsd.errors import RequestError
-from simsd.messages.options import check_options, check_range, option, options_of
+from simsd.messages.options import check_options, check_range, option
 
 Method = Literal["vanilla", "simsd", "exact", "s2d2"]
 Drafter = Literal["model", "self"]
@@ -109,7 +108,7 @@ class DecodeParams:
         if len(dict(self.logit_bias)) < len(self.logit_bias):
             [(token, _)] = Counter(token for token, _ in self.logit_bias).most_common(1)
             raise RequestError(f"logit_bias names token id {token} more than once", "logit_bias")
-        for name, (neutral, reason) in _idle(self.method, self.drafter, self.adaptive).items():
+        for name, (neutral, reason) in idle(self.method, self.drafter, self.adaptive).items():
             if getattr(self, name) != neutral:
                 allowed = str(neutral).lower()
                 raise RequestError(f"{name} must be {allowed} {reason}; got {getattr(self, name)!r}", name)
@@ -156,18 +155,7 @@ class DecodeParams:
         )
 
 
-def on_top_of(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of options that are `given`, and those of `defaults` for the others.
-
-    A default that could not do anything beside what is given is left out, since `DecodeParams` would refuse it.
-    """
-    values = {**defaults, **given}
-    known = {name: option.default for name, option in options_of(DecodeParams).items()} | values
-    idle = _idle(known["method"], known["drafter"], known["adaptive"])
-    return {name: value for name, value in values.items() if name not in idle or name in given}
-
-
-def _idle(method: str, drafter: str, adaptive: bool) -> dict[str, tuple[Any, str]]:
+def idle(method: str, drafter: str, adaptive: bool) -> dict[str, tuple[Any, str]]:
     """Return the options that could not do anything beside these: the value that is allowed, and the reason."""
     if method not in ("simsd", "exact"):
         return {}

@@ -215,6 +215,22 @@ def test_commands_without_a_module_are_not_offered(
     assert list(modules) == ["models"]
 
 
+def test_a_preset_and_what_is_given_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A line of the file goes before the command line, with its own preset too."""
+    lines = [{}, {"preset": "baseline"}, {"gamma": 2}, {"drafter": "self"}]
+    path = prompts_file(tmp_path, *({"prompt": "What is the capital of France?"} | line for line in lines))
+    paper, plain, short, own = answers(capsys, "generate", "--prompts", path, "--json", "--preset", "paper")
+    assert paper["drafted"] > 0
+    assert paper["bonus"] == short["bonus"] == 0
+    assert max(map(int, paper["accept_histogram"])) == 4
+    assert max(map(int, short["accept_histogram"])) == 2
+    assert plain["drafted"] == 0
+    assert own["drafted"] > own["draft_forwards"] == 0
+    code, _, err = simsd(capsys, "generate", "x", "--preset", "quick")
+    assert code == 2
+    assert "paper" in err
+
+
 def test_every_decode_parameter_is_an_option() -> None:
     parser = cli.Parser()
     options.add_decode_options(parser)

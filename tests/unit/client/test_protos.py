@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 import simsd
 from deployments.ingress import schemas
-from simsd.messages import request
+from simsd.messages import presets, request
 from simsd.messages.options import Option, Place, options_of
 from simsd_client import CallError, Options, SimSDClient
 from simsd_client.requests import generate_request
@@ -82,6 +82,7 @@ def words(enum: EnumDescriptor) -> set[str]:
     ("enum", "literal"),
     [
         (simsd_pb2.FinishReason, request.FinishReason),
+        (simsd_pb2.Preset, presets.Preset),
         (simsd_pb2.RevealKind, request.RevealKind),
         (simsd_pb2.Role, schemas.Message.model_fields["role"].annotation),
     ],
@@ -104,7 +105,7 @@ def fields(message: Any) -> set[str]:
 
 def test_messages_have_our_fields() -> None:
     placed = {place: {o.name for o in DECODE_OPTIONS.values() if o.place == place} for place in get_args(Place)}
-    assert fields(simsd_pb2.SimSDOptions) == placed["simsd"]
+    assert fields(simsd_pb2.SimSDOptions) == placed["simsd"] | {"preset"}
     assert fields(simsd_pb2.GenerateRequest) >= placed["body"]
     assert fields(simsd_pb2.Usage) | fields(simsd_pb2.Stats) == set(request.Stats.__dataclass_fields__)
     not_here = {"n", "stream", "stream_options", "user", "top_logprobs", "max_completion_tokens"}
@@ -116,6 +117,7 @@ def test_the_client_takes_every_option() -> None:
     inputs = {"prompt", "prompt_token_ids", "messages", "simsd"}
     every = (fields(simsd_pb2.GenerateRequest) - inputs) | fields(simsd_pb2.SimSDOptions)
     assert set(get_type_hints(Options)) == every
+    assert set(get_args(get_type_hints(Options)["preset"])) == set(presets.PRESETS)
 
 
 def test_requests_of_the_client() -> None:

@@ -99,7 +99,10 @@ def test_the_default_is_allowed_and_nothing_out_of_bounds_is(option: Option) -> 
 
 def test_bodies_have_every_option_but_those_of_the_process() -> None:
     places = {name: option.place for name, option in OPTIONS.items()}
-    assert SimSDOptions.model_fields.keys() == {name for name in places if places[name] == "simsd"} | {"events"}
+    assert SimSDOptions.model_fields.keys() == {name for name in places if places[name] == "simsd"} | {
+        "events",
+        "preset",
+    }
     assert {name for name in places if places[name] == "body"} <= ChatRequest.model_fields.keys()
     assert not {name for name in places if places[name] == "process"} & ChatRequest.model_fields.keys()
 
