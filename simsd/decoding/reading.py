@@ -181,11 +181,12 @@ def _read_on_device(
     if len(question.likeliest):
         rows = _select(log_probs, question.likeliest, sent["likeliest"])
         found["likeliest_top"], found["likeliest_ids"] = rows.topk(min(question.width, rows.shape[1]), dim=-1)
-        before = _select(model, question.likeliest, sent["likeliest"]) if filtered else rows
+        if filtered and (question.margin or question.likeliest_entropy):
+            rows = _select(model, question.likeliest, sent["likeliest"])
         if filtered and question.margin:
-            found["best_two"] = before.topk(2, dim=-1).values
+            found["best_two"] = rows.topk(2, dim=-1).values
         if question.likeliest_entropy:
-            found["likeliest_entropy"] = entropies(before)
+            found["likeliest_entropy"] = entropies(rows)
     if len(question.reported) or (not all_drawn and len(question.tested) < len(logits)):
         found["top"], found["best"] = model.max(dim=-1)
     weights = []
