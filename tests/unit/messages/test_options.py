@@ -16,7 +16,7 @@ from deployments.ingress.schemas import ChatRequest, SimSDOptions
 from deployments.options import with_options
 from simsd.cli.options import add_decode_options
 from simsd.config import LoopConfig, WorkerConfig
-from simsd.errors import RequestError
+from simsd.errors import ConfigError, RequestError
 from simsd.messages.options import Option, check_options, option, options_of
 from simsd.messages.request import DecodeParams
 
@@ -201,5 +201,5 @@ def test_a_default_that_can_do_nothing_beside_the_request_is_left_out() -> None:
         ServeArgs(drafter="self").decode_params(fallback="target")
     with pytest.raises(RequestError, match="fallback must be redraft"):
         paper.decode_params(drafter="self", fallback="target")
-    with pytest.raises(ValidationError, match="fallback must be redraft with drafter self"):
+    with pytest.raises(ConfigError, match="fallback must be redraft with drafter self"):
         ServeArgs(drafter="self", fallback="target")

@@ -78,7 +78,7 @@ def test_an_unknown_preset_is_refused(preset: Any) -> None:
 
 def test_a_body_names_a_preset() -> None:
     body = ChatRequest.model_validate({"messages": [{"role": "user", "content": "Hi"}], "simsd": {"preset": "paper"}})
-    assert body.requested() == {"preset": "paper"}
+    assert body.requested()["preset"] == "paper"
     assert on_top_of({"gamma": 2}, {"preset": "lossless"}) == {"gamma": 2, "method": "exact"}
 
 
