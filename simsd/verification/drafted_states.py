@@ -2,10 +2,14 @@
 
 A state is a set of drafted tokens that have been revealed. The order of their reveals does not matter. The set is
 written as a bitmask over the drafted tokens, in step order; 0 is the block as it stands. The set of all drafted tokens
-is never among the states.
+is never among the states of its block. If it fills the block, and another block was drafted behind it, it stands for
+state 0 of that one.
 """
 
+from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import accumulate
+from operator import mul
 
 from simsd.block.remasking import quota
 from simsd.messages.request import DecodeParams
@@ -16,13 +20,71 @@ SHARPNESS = 3.0
 
 
 def drafted_states(drafted: DraftedBlock, params: DecodeParams, step: int, block_size: int, budget: int) -> list[int]:
-    """Return up to `budget` states, at least one: 0 first, and each reachable from 0 through states before it.
+    """Return up to `budget` states of one drafted block, at least one: 0 first, and each reachable through others."""
+    [states] = chain_states([drafted], params, step, block_size, budget * block_size)
+    return states
 
-    A state is worth the chance that the target's walk passes through it. The walk is expected to move as `_moves` says,
-    and to agree with a drafted token with the draft's confidence in it. After each step only the `budget` likeliest
-    states are followed, which bounds the work.
+
+def chain_states(
+    chain: list[DraftedBlock], params: DecodeParams, step: int, block_size: int, row_budget: int
+) -> list[list[int]]:
+    """Return the states to look at in each block of a chain: all of them together in one ranking.
+
+    chain: the drafted blocks; all but the last fill their block. step: the steps that were taken in the first one.
+    row_budget: the most rows, but state 0 of the first block is there in any case. A state takes a copy of its block;
+    state 0 of a later block also takes the rows of the block before it, as drafted.
+    Blocks in which no state is worth its rows are left out, with all after them. The states of a block begin with 0,
+    and each is reachable from 0 of the first block through states before it.
+
+    A state is worth the chance that the target's walk gets there. The walk is expected to move as `_moves` says, and to
+    agree with a drafted token with the draft's confidence in it. State 0 of a later block is the full set of the block
+    before.
     """
-    full = (1 << len(drafted.offsets)) - 1
+    limit = max(1, row_budget // block_size)
+    graphs = []
+    for index, drafted in enumerate(chain):
+        graphs.append(_graph(drafted, params, 0 if index else step, block_size, limit))
+    reach = [*accumulate((graph.full for graph in graphs), mul, initial=1.0)]
+    # A state that can be reached in several ways may be worth more than each of its parents. It waits for one of them.
+    listed: list[list[int]] = [[] for _ in chain]
+    ready, met = [(-1.0, 0, 0)], {(0, 0)}
+    left = limit
+    while ready and left:
+        _, index, state = heappop(ready)
+        copies = 1 if state or not index else 2
+        if copies > left:
+            continue
+        left -= copies
+        listed[index].append(state)
+        graph = graphs[index]
+        for child in graph.children.get(state, ()):
+            at, chance = (index, child), reach[index] * graph.worth.get(child, 0.0)
+            if child == graph.whole:
+                at, chance = (index + 1, 0), reach[index + 1]
+            known = at[0] < len(chain) and (child in graph.worth or child == graph.whole)
+            if known and at not in met:
+                met.add(at)
+                heappush(ready, (-chance, *at))
+    return [states for states in listed if states]
+
+
+@dataclass(slots=True)
+class _Graph:
+    """The states of one block that the walk may come to, if it comes to the block.
+
+    worth: the chance of each. children: the states that a step may lead to from each. whole: the set of all drafted
+    tokens, and full: the chance that the walk gets there.
+    """
+
+    worth: dict[int, float]
+    children: dict[int, list[int]]
+    whole: int
+    full: float
+
+
+def _graph(drafted: DraftedBlock, params: DecodeParams, step: int, block_size: int, limit: int) -> _Graph:
+    """Follow the `limit` likeliest states after each step, which bounds the work."""
+    whole, full = (1 << len(drafted.offsets)) - 1, 0.0
     level, worth = {0: 1.0}, {0: 1.0}
     children: dict[int, list[int]] = {}
     while level:
@@ -31,21 +93,11 @@ def drafted_states(drafted: DraftedBlock, params: DecodeParams, step: int, block
             for taken, share in _moves(state, drafted, params, step, block_size):
                 following[state | taken] = following.get(state | taken, 0.0) + chance * share
                 children.setdefault(state, []).append(state | taken)
-        following.pop(full, None)
-        level = dict(sorted(following.items(), key=lambda item: -item[1])[:budget])
+        full += following.pop(whole, 0.0)
+        level = dict(sorted(following.items(), key=lambda item: -item[1])[:limit])
         worth.update(level)
         step += 1
-    # A state that can be reached in several ways may be worth more than each of its parents. It waits for one of them.
-    listed: list[int] = []
-    ready, met = [(-1.0, 0)], {0}
-    while ready and len(listed) < budget:
-        _, state = heappop(ready)
-        listed.append(state)
-        for child in children.get(state, ()):
-            if child in worth and child not in met:
-                met.add(child)
-                heappush(ready, (-worth[child], child))
-    return listed
+    return _Graph(worth, children, whole, full)
 
 
 def _moves(
