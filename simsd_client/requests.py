@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     routing_score: Literal["margin", "entropy"]
     routing_cost: float
     adaptive: bool
+    lookahead: int
 
 
 def generate_request(prompt: Prompt, options: Options) -> simsd_pb2.GenerateRequest:

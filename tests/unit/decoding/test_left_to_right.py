@@ -16,8 +16,10 @@ VARIANTS = [
     {"gamma": 2},
     {"gamma": 3, "draft_steps": 2, "fallback": "target"},
     {"drafter": "self"},
+    {"draft_steps": 1, "lookahead": 2},
+    {"gamma": 3, "lookahead": 4},
 ]
-"""A whole block, parts of it with a bonus, the rest left to the target, and the target's own draft."""
+"""A whole block, parts of it with a bonus, the rest left to the target, the target's own draft, and blocks beyond."""
 
 
 @pytest.mark.parametrize("drafted_by", ["shipped", "random"])

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from simsd.config import LoopConfig, WorkerConfig
 from simsd.decoding import draft as draft_module
+from simsd.decoding import verdicts
 from simsd.decoding.draft import Drafting
+from simsd.decoding.verdicts import Judged
 from simsd.in_process import LocalClient, generate_all
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Request
@@ -40,30 +42,32 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Toke
     return workers[0], workers[1], Tokenizer.load(path)
 
 
-def conditional(worker: Worker, block: list[int], offset: int, params: DecodeParams) -> Tensor:
-    """The filtered distribution at one open offset of the block after PROMPT."""
-    tokens = PROMPT + block
-    logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))[len(PROMPT) + offset]
+def conditional(worker: Worker, before: list[int], block: list[int], offset: int, params: DecodeParams) -> Tensor:
+    """The filtered distribution at one open offset of the block after the tokens `before`."""
+    tokens = before + block
+    logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))[len(before) + offset]
     logits[MASK] = -math.inf
-    return log_probs_of(logits.unsqueeze(0), [(params, len(PROMPT) + offset, 0)])[0].exp()
+    return log_probs_of(logits.unsqueeze(0), [(params, len(before) + offset, 0)])[0].exp()
 
 
 Plan = tuple[tuple[int, tuple[float, ...]], ...]
 """Drafted offsets still to be judged, each with the distribution q that its token is drawn from."""
 
 
-def plan(draft: Worker, block: list[int], params: DecodeParams) -> Plan:
+def plan(draft: Worker, before: list[int], block: list[int], params: DecodeParams) -> Plan:
     """What the draft does next from a state: its surest position, or with one draft forward all, surest first.
 
     With sequential remasking from the left instead.
     """
-    q = {o: conditional(draft, block, o, params) for o in range(B) if block[o] == MASK}
+    q = {o: conditional(draft, before, block, o, params) for o in range(B) if block[o] == MASK}
     order = sorted(q, key=lambda o: (-float(q[o].max()), o)) if params.remasking == "static" else sorted(q)
     return tuple((o, tuple(q[o].tolist())) for o in order[: len(order) if params.draft_steps == 1 else 1])
 
 
-def enumerate_blocks(target: Worker, draft: Worker, params: DecodeParams) -> dict[tuple[int, ...], float]:
-    """Probability of every block, positions in the draft's order, tokens from the target's conditionals.
+def enumerate_blocks(
+    target: Worker, draft: Worker, params: DecodeParams, before: list[int] = PROMPT
+) -> dict[tuple[int, ...], float]:
+    """Probability of every block after `before`, positions in the draft's order, tokens from the target's conditionals.
 
     A token stands with probability min(p, q) and is recovered with max(0, p - q): p in all. The two cases are kept
     apart because after a rejection the draft plans anew.
@@ -72,8 +76,8 @@ def enumerate_blocks(target: Worker, draft: Worker, params: DecodeParams) -> dic
     for _ in range(B):
         following: dict[tuple[tuple[int, ...], Plan], float] = {}
         for (state, planned), chance in states.items():
-            (offset, q), *rest = planned or plan(draft, list(state), params)
-            for token, p in enumerate(conditional(target, list(state), offset, params).tolist()):
+            (offset, q), *rest = planned or plan(draft, before, list(state), params)
+            for token, p in enumerate(conditional(target, before, list(state), offset, params).tolist()):
                 block = tuple(token if o == offset else t for o, t in enumerate(state))
                 for share, left in ((min(p, q[token]), tuple(rest)), (max(0.0, p - q[token]), ())):
                     if share > 0:
@@ -85,12 +89,23 @@ def enumerate_blocks(target: Worker, draft: Worker, params: DecodeParams) -> dic
     return blocks
 
 
-def p_value(pair: tuple[Worker, Worker, Tokenizer], **settings: Any) -> float:
+def enumerate_pairs(target: Worker, draft: Worker, params: DecodeParams) -> dict[tuple[int, ...], float]:
+    """Probability of every two blocks after PROMPT: each is decoded as if the one before had been a prompt."""
+    return {
+        first + second: chance * share
+        for first, chance in enumerate_blocks(target, draft, params).items()
+        for second, share in enumerate_blocks(target, draft, params, [*PROMPT, *first]).items()
+    }
+
+
+def p_value(pair: tuple[Worker, Worker, Tokenizer], blocks: int = 1, **settings: Any) -> float:
+    """How likely so large a difference is, if the answers, of so many blocks, are distributed as they should be."""
     target, draft, tokenizer = pair
     loop = Loop(LocalClient(target), LocalClient(draft), tokenizer, LoopConfig(max_running=128))
-    base = {"method": "simsd", "layout": "branches", "temperature": 1.0, "max_tokens": B, "ignore_eos": True}
+    base = {"method": "simsd", "layout": "branches", "temperature": 1.0, "ignore_eos": True}
+    base["max_tokens"] = blocks * B
     requests = [Request(f"r{i}", PROMPT, DecodeParams(**(base | settings), seed=i)) for i in range(SAMPLES)]
-    expected = enumerate_blocks(target, draft, requests[0].params)
+    expected = (enumerate_blocks if blocks == 1 else enumerate_pairs)(target, draft, requests[0].params)
     counts = dict.fromkeys(expected, 0)
     for completion in generate_all(loop, requests):
         counts[tuple(completion.token_ids)] += 1  # a block of probability 0 would be a KeyError
@@ -122,6 +137,31 @@ def test_blocks_are_distributed_as_the_target_says(
     pair: tuple[Worker, Worker, Tokenizer], settings: dict[str, Any]
 ) -> None:
     assert p_value(pair, **settings) > 0.001
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"draft_steps": 1}, {"draft_steps": 1, "remasking": "sequential", "lookahead": 4}, {"temperature": 0.5}],
+    ids=["one-forward", "left-to-right", "cool"],
+)
+def test_two_blocks_in_one_round_are_distributed_as_one_after_the_other(
+    pair: tuple[Worker, Worker, Tokenizer], settings: dict[str, Any]
+) -> None:
+    assert p_value(pair, blocks=2, **({"lookahead": 1} | settings)) > 0.001
+
+
+def test_going_on_behind_a_block_that_fell_is_caught(
+    pair: tuple[Worker, Worker, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test of the test: a first block is full, but its last token is the target's, not the one that was assumed."""
+
+    class Standing(Judged):
+        stands = property(  # type: ignore[assignment]
+            lambda self: not self.blocks or len(self.blocks[-1].reveals) == B, lambda self, value: None
+        )
+
+    monkeypatch.setattr(verdicts, "Judged", Standing)
+    assert p_value(pair, blocks=2, lookahead=1, draft_steps=1) < 1e-6
 
 
 def test_picking_by_the_sampled_token_is_caught(
