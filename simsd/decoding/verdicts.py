@@ -108,7 +108,7 @@ def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo
             continue
         decision = look.verification.decide(answer.scores, tests)
         found.blocks.append(_verdict(look, decision, answer))
-        found.proposal = _own_draft(look, decision, answer)
+        found.proposal = _own_draft(look, decision, answer, info)
         found.stands = look.verification.block.with_tokens(decision.reveals) == look.filled
     return judged
 
@@ -176,9 +176,19 @@ def _verdict(look: Look, decision: Decision, answer: Answer) -> BlockVerdict:
     return block
 
 
-def _own_draft(look: Look, decision: Decision, answer: Answer) -> Proposal | None:
+def _own_draft(look: Look, decision: Decision, answer: Answer, info: WorkerInfo) -> Proposal | None:
+    """Return what the target drafts for itself.
+
+    With `lookahead`, the next block comes behind a block that is drafted whole, unless the answer may end before it.
+    Nothing is drafted in it yet: its mask rows will be its draft, if the block before stands.
+    """
     if decision.context is None or not look.work.params.drafts_itself:
         return None
     # In S2D2 the reveals of a draft step are part of the span, which may be verified in their place.
     taken = {offset for offset, _ in decision.reveals} if not look.work.params.routes else set()
-    return own_draft(look.work.params, decision.context, taken, answer)
+    work, proposal = look.work, own_draft(look.work.params, decision.context, taken, answer)
+    if proposal is not None and work.params.chain_length > 1:
+        block = look.verification.block.reveal([*decision.reveals, *proposal.blocks[0].entries()], 0)
+        if block.full and block.visible_end(work.params, work.prompt_tokens, info.eos_token_ids)[1] is None:
+            proposal.blocks.append(DraftedBlock.greedy([], [], []))
+    return proposal

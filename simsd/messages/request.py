@@ -123,8 +123,13 @@ class DecodeParams:
 
     @property
     def chain_length(self) -> int:
-        """The most blocks of a proposal: the open one and, with a draft model, those that are drafted beyond it."""
-        return 1 + self.lookahead * self.needs_draft
+        """The most blocks of a proposal: the open one, and those beyond it.
+
+        A draft model drafts each of them. A target that drafts for itself has mask rows for one block at most.
+        """
+        if self.needs_draft:
+            return 1 + self.lookahead
+        return 2 if self.drafts_itself and not self.routes and self.lookahead else 1
 
     def resolve(self, block_size: int) -> "DecodeParams":
         """Return the settings with every default filled in for this block size.

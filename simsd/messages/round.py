@@ -75,7 +75,10 @@ class DraftedBlock:
 
 @dataclass(slots=True)
 class Proposal:
-    """A chain of drafted blocks: the open block and those after it, each drafted as if the one before were accepted."""
+    """A chain of drafted blocks: the open block and those after it, each drafted as if the one before were accepted.
+
+    In the last block nothing may be drafted. The target then takes a step of its own in it, if it gets there.
+    """
 
     blocks: list[DraftedBlock]
 
@@ -216,7 +219,7 @@ class Verdict:
             self.revealed += len(block.reveals)
             self.drafted += block.drafted
             self.fallback += block.fallback
-            if block.drafted:
+            if self.drafted:
                 self.accepted += block.kinds.count("accepted")
                 self.recovered += block.kinds.count("recovered")
                 self.bonus += block.kinds.count("bonus")

@@ -1,7 +1,9 @@
 """`simsd` with branches emits the target's conditionals in the draft's order: against enumeration, by chi-square."""
 
+import functools
 import itertools
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -42,11 +44,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Worker, Worker, Toke
     return workers[0], workers[1], Tokenizer.load(path)
 
 
+@functools.cache
+def logits_of(worker: Worker, tokens: tuple[int, ...]) -> Tensor:
+    logits = oracle.dense_logits(worker.model, list(tokens), oracle.block_causal(len(tokens), B))
+    logits[:, MASK] = -math.inf
+    return logits
+
+
 def conditional(worker: Worker, before: list[int], block: list[int], offset: int, params: DecodeParams) -> Tensor:
     """The filtered distribution at one open offset of the block after the tokens `before`."""
-    tokens = before + block
-    logits = oracle.dense_logits(worker.model, tokens, oracle.block_causal(len(tokens), B))[len(before) + offset]
-    logits[MASK] = -math.inf
+    logits = logits_of(worker, (*before, *block))[len(before) + offset]
     return log_probs_of(logits.unsqueeze(0), [(params, len(before) + offset, 0)])[0].exp()
 
 
@@ -90,10 +97,14 @@ def enumerate_blocks(
 
 
 def enumerate_pairs(target: Worker, draft: Worker, params: DecodeParams) -> dict[tuple[int, ...], float]:
-    """Probability of every two blocks after PROMPT: each is decoded as if the one before had been a prompt."""
+    """Probability of two blocks after PROMPT: each is decoded as if the one before had been a prompt.
+
+    Pairs whose first block alone is too rare to be counted are left out.
+    """
     return {
         first + second: chance * share
         for first, chance in enumerate_blocks(target, draft, params).items()
+        if chance * SAMPLES >= 5
         for second, share in enumerate_blocks(target, draft, params, [*PROMPT, *first]).items()
     }
 
@@ -102,13 +113,12 @@ def p_value(pair: tuple[Worker, Worker, Tokenizer], blocks: int = 1, **settings:
     """How likely so large a difference is, if the answers, of so many blocks, are distributed as they should be."""
     target, draft, tokenizer = pair
     loop = Loop(LocalClient(target), LocalClient(draft), tokenizer, LoopConfig(max_running=128))
-    base = {"method": "simsd", "layout": "branches", "temperature": 1.0, "ignore_eos": True}
+    base: dict[str, Any] = {"method": "simsd", "layout": "branches", "temperature": 1.0, "ignore_eos": True}
     base["max_tokens"] = blocks * B
     requests = [Request(f"r{i}", PROMPT, DecodeParams(**(base | settings), seed=i)) for i in range(SAMPLES)]
     expected = (enumerate_blocks if blocks == 1 else enumerate_pairs)(target, draft, requests[0].params)
-    counts = dict.fromkeys(expected, 0)
-    for completion in generate_all(loop, requests):
-        counts[tuple(completion.token_ids)] += 1  # a block of probability 0 would be a KeyError
+    counts = Counter(tuple(completion.token_ids) for completion in generate_all(loop, requests))
+    assert blocks > 1 or counts.keys() <= expected.keys(), "a block of probability 0"
     likely = [block for block, p in expected.items() if p * SAMPLES >= 5]
     rest = SAMPLES - sum(counts[block] for block in likely)
     observed = [*(counts[block] for block in likely), rest]
@@ -141,8 +151,8 @@ def test_blocks_are_distributed_as_the_target_says(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"draft_steps": 1}, {"draft_steps": 1, "remasking": "sequential", "lookahead": 4}, {"temperature": 0.5}],
-    ids=["one-forward", "left-to-right", "cool"],
+    [{"draft_steps": 1}, {"temperature": 0.7, "remasking": "sequential", "lookahead": 4}],
+    ids=["one-forward", "left-to-right"],
 )
 def test_two_blocks_in_one_round_are_distributed_as_one_after_the_other(
     pair: tuple[Worker, Worker, Tokenizer], settings: dict[str, Any]
