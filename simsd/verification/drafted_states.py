@@ -9,6 +9,7 @@ state 0 of that one.
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
+from math import prod
 from operator import mul
 
 from simsd.block.remasking import quota
@@ -40,15 +41,12 @@ def chain_states(
     agree with a drafted token with the draft's confidence in it. State 0 of a later block is the full set of the block
     before.
     """
-    limit = max(1, row_budget // block_size)
-    graphs = []
-    for index, drafted in enumerate(chain):
-        graphs.append(_graph(drafted, params, 0 if index else step, block_size, limit))
-    reach = [*accumulate((graph.full for graph in graphs), mul, initial=1.0)]
-    # A state that can be reached in several ways may be worth more than each of its parents. It waits for one of them.
+    left = limit = max(1, row_budget // block_size)
+    reach = [*accumulate((prod(drafted.confidence) for drafted in chain), mul, initial=1.0)]
     listed: list[list[int]] = [[] for _ in chain]
+    # A state that can be reached in several ways may be worth more than each of its parents. It waits for one of them.
     ready, met = [(-1.0, 0, 0)], {(0, 0)}
-    left = limit
+    graphs: list[_Graph] = []
     while ready and left:
         _, index, state = heappop(ready)
         copies = 1 if state or not index else 2
@@ -56,13 +54,17 @@ def chain_states(
             continue
         left -= copies
         listed[index].append(state)
-        graph = graphs[index]
+        if not state:
+            graphs.append(_graph(chain[index], params, 0 if index else step, block_size, limit))
+        graph, whole = graphs[index], (1 << len(chain[index].offsets)) - 1
         for child in graph.children.get(state, ()):
-            at, chance = (index, child), reach[index] * graph.worth.get(child, 0.0)
-            if child == graph.whole:
+            if child in graph.worth:
+                at, chance = (index, child), reach[index] * graph.worth[child]
+            elif child == whole and index + 1 < len(chain):
                 at, chance = (index + 1, 0), reach[index + 1]
-            known = at[0] < len(chain) and (child in graph.worth or child == graph.whole)
-            if known and at not in met:
+            else:
+                continue
+            if at not in met:
                 met.add(at)
                 heappush(ready, (-chance, *at))
     return [states for states in listed if states]
@@ -72,19 +74,17 @@ def chain_states(
 class _Graph:
     """The states of one block that the walk may come to, if it comes to the block.
 
-    worth: the chance of each. children: the states that a step may lead to from each. whole: the set of all drafted
-    tokens, and full: the chance that the walk gets there.
+    worth: the chance of each, without the set of all drafted tokens. children: the states that a step from each leads
+    to.
     """
 
     worth: dict[int, float]
     children: dict[int, list[int]]
-    whole: int
-    full: float
 
 
 def _graph(drafted: DraftedBlock, params: DecodeParams, step: int, block_size: int, limit: int) -> _Graph:
     """Follow the `limit` likeliest states after each step, which bounds the work."""
-    whole, full = (1 << len(drafted.offsets)) - 1, 0.0
+    whole = (1 << len(drafted.offsets)) - 1
     level, worth = {0: 1.0}, {0: 1.0}
     children: dict[int, list[int]] = {}
     while level:
@@ -93,11 +93,11 @@ def _graph(drafted: DraftedBlock, params: DecodeParams, step: int, block_size: i
             for taken, share in _moves(state, drafted, params, step, block_size):
                 following[state | taken] = following.get(state | taken, 0.0) + chance * share
                 children.setdefault(state, []).append(state | taken)
-        full += following.pop(whole, 0.0)
+        following.pop(whole, None)
         level = dict(sorted(following.items(), key=lambda item: -item[1])[:limit])
         worth.update(level)
         step += 1
-    return _Graph(worth, children, whole, full)
+    return _Graph(worth, children)
 
 
 def _moves(

@@ -256,10 +256,10 @@ def test_rounds_that_follow_by_themselves_are_the_same(agreeing: dict[str, Pair]
 def test_chains_that_stand_follow_without_being_asked_for(agreeing: dict[str, Pair], depth: int) -> None:
     pair = agreeing["always"]
     target, draft = Queueing(pair.worker("target")), Ahead(pair.worker("draft"))
-    asked = request("r", 9, 160, method="exact", lookahead=depth, row_budget=99 * B)
+    asked = request("r", 9, 159, method="exact", lookahead=depth, row_budget=99 * B)
     [done] = generate_all(pair.loop(target, draft), [asked])
     assert target.followed > target.ordered
-    assert done.stats.accepted == done.stats.drafted == 160
+    assert done.stats.accepted == done.stats.drafted == 159
     assert done.stats.target_forwards <= 2 + 40 // (1 + depth) + 1
 
 
