@@ -136,7 +136,7 @@ def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: 
     """
     cost, beyond = speculation(params).cost, _beyond(choice, params, opened)
     rows = cost(block_size, choice.gamma, choice.row_budget) if choice.gamma else block_size
-    rows += beyond * (cost(block_size, min(params.gamma, block_size), choice.row_budget) + block_size)
+    rows += beyond * (cost(block_size, params.gamma, choice.row_budget) + block_size)
     if params.foresees_target and choice.gamma:
         rows = min(rows, max(block_size, choice.row_budget))
     return rows + (block_size if opened == block_size else 0)

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +13,13 @@ from torch import Tensor
 
 from simsd.config import LoopConfig, WorkerConfig
 from simsd.decoding import draft as draft_module
-from simsd.decoding import verdicts
 from simsd.decoding.draft import Drafting
-from simsd.decoding.verdicts import Judged
 from simsd.in_process import LocalClient, generate_all
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Request
 from simsd.tokens.tokenizer import Tokenizer
 from simsd.verification.accept import Scores, Slots
+from simsd.verification.rows import Rows
 from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit import toy_tokenizer
@@ -160,17 +160,16 @@ def test_two_blocks_in_one_round_are_distributed_as_one_after_the_other(
     assert p_value(pair, blocks=2, **({"lookahead": 1} | settings)) > 0.001
 
 
-def test_going_on_behind_a_block_that_fell_is_caught(
+def test_a_second_block_behind_other_tokens_is_caught(
     pair: tuple[Worker, Worker, Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test of the test: a first block is full, but its last token is the target's, not the one that was assumed."""
+    """The test of the test: it is judged as if the first block were all zeros."""
+    assume = Rows.assume
 
-    class Standing(Judged):
-        stands = property(  # type: ignore[assignment]
-            lambda self: not self.blocks or len(self.blocks[-1].reveals) == B, lambda self, value: None
-        )
+    def zeros(self: Rows, tokens: Sequence[int], start: int, block_size: int) -> None:
+        assume(self, [0] * len(tokens), start, block_size)
 
-    monkeypatch.setattr(verdicts, "Judged", Standing)
+    monkeypatch.setattr(Rows, "assume", zeros)
     assert p_value(pair, blocks=2, lookahead=1, draft_steps=1) < 1e-6
 
 
