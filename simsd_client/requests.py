@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     routing_score: Literal["margin", "entropy"]
     routing_cost: float
     adaptive: bool
+    lookahead: int
     preset: Literal["paper", "fast", "lossless", "baseline"]
 
 

@@ -7,6 +7,7 @@ target's noise and remasking (docs/algorithm.md).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simsd.block.successor import tokens_to_draft
 from simsd.decoding.noise import DRAFT, SAMPLE, gumbel_argmax, keys_of
 from simsd.decoding.reading import Answer, Question, read, rows_of
 from simsd.decoding.sampling import RowParams
@@ -33,18 +35,21 @@ Q = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 @dataclass(slots=True)
 class Drafting:
-    """A block that is being drafted, and what has been proposed in it so far, in step order.
+    """A chain of blocks that is being drafted: those that are done, and what is proposed so far in the last one.
 
-    block: the block with the proposed tokens revealed. gamma: how many tokens to propose in all.
-    assumed: the tokens of the block before it if that is not committed yet; its rows come with every forward.
-    offsets, tokens, confidence, q: the proposed tokens, as in `DraftedBlock`.
+    block: the last block, with the proposed tokens revealed. gamma: how many tokens to propose in it in all.
+    assumed: the tokens of whole blocks before it that are taken for granted; each draft step sees them.
+    step: the draft steps that were taken in the block. done: the drafted blocks before it.
+    offsets, tokens, confidence, q: the proposed tokens of the block, as in `DraftedBlock`.
     slots, span: the logits rows of the current draft step.
     """
 
     work: Work
     block: BlockState
     gamma: int
-    assumed: tuple[int, ...] = ()
+    assumed: list[int] = field(default_factory=list)
+    step: int = 0
+    done: list[DraftedBlock] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
@@ -61,10 +66,16 @@ class Drafting:
         steps = min(self.params.draft_steps, self.gamma)
         return self.gamma // steps + (step < self.gamma % steps) if step < steps else 0
 
-    def lay(self, rows: Rows, wants: list[Want]) -> None:
-        """Lay the rows of the next draft step."""
-        if self.assumed:
-            rows.assume(self.assumed, self.block.start - len(self.assumed))
+    @property
+    def goes_on(self) -> bool:
+        """Whether the block takes another draft step."""
+        return self.owed(self.step) > 0
+
+    def lay(self, rows: Rows, wants: list[Want], held: int = 0) -> None:
+        """Lay the rows of the next draft step. held: the draft has KV up to this position, or rows for it."""
+        start = self.block.start - len(self.assumed)
+        missing = self.assumed[max(0, held - start) :]
+        rows.assume(missing, self.block.start - len(missing), self.block.size)
         look, first = Denoising(self.params, self.block), len(wants)
         look.lay(rows, wants)
         self.slots, self.span = look.slots, range(first, len(wants))
@@ -74,15 +85,35 @@ class Drafting:
         self.tokens.append(token)
         self.confidence.append(confidence)
 
+    def lengthen(self, eos_token_ids: Sequence[int]) -> None:
+        """Go on with the next block, unless the chain is long enough, or the answer may end where it is now.
+
+        Nothing is drafted behind an EOS that was drafted, or behind `max_tokens`.
+        """
+        ends = self.block.visible_end(self.params, self.work.prompt_tokens, eos_token_ids)[1] is not None
+        if ends or not self.block.full or len(self.done) + 1 >= self.params.chain_length:
+            return
+        self.done.append(self._drafted())
+        self.assumed = [*self.assumed, *self.block.tokens]
+        self.block, self.step = self.block.following(), 0
+        self.gamma = tokens_to_draft(self.params, self.block)
+        self.offsets, self.tokens, self.confidence, self.q = [], [], [], []
+
     def proposal(self) -> Proposal:
+        return Proposal([*self.done, self._drafted()])
+
+    def _drafted(self) -> DraftedBlock:
         drafted = DraftedBlock.greedy(self.offsets, self.tokens, self.confidence)
         if self.q:
             drafted.q_ids, drafted.q_probs = np.stack([ids for ids, _ in self.q]), np.stack([p for _, p in self.q])
-        return Proposal([drafted])
+        return drafted
 
 
-def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: int, info: WorkerInfo) -> None:
-    """Reveal the tokens of draft step `step` in every block. logits: [M, V], one row for each of `wants`."""
+def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, info: WorkerInfo) -> None:
+    """Reveal the tokens of the next draft step in every block, and let chains go on whose last block is drafted.
+
+    logits: [M, V], one row for each of `wants`.
+    """
     if not wants:
         return
     proposing = [p.temperature > 0 and not p.foresees_target for p, _, _ in wants]
@@ -97,12 +128,14 @@ def draft_step(drafts: list[Drafting], wants: list[Want], logits: Tensor, step: 
     scores, q = answer.scores, draw(answer)
     for draft in drafts:
         entries = []
-        for i in pick(draft, draft.slots, scores, step):
+        for i in pick(draft, draft.slots, scores, draft.step):
             offset, row = draft.slots.offsets[i], draft.slots.rows[i]
             draft.reveal(offset, scores.token[row], scores.confidence[row])
             entries.append((offset, scores.token[row]))
             draft.q += [q[row]] if row in q else []
-        draft.block = draft.block.reveal(entries, 0)
+        draft.block, draft.step = draft.block.reveal(entries, 0), draft.step + 1
+        if not draft.goes_on:
+            draft.lengthen(info.eos_token_ids)
 
 
 def draw(answer: Answer) -> dict[int, Q]:

@@ -1,5 +1,6 @@
 """From the logits of a verify forward to verdicts. The logits are read once for all, then each sequence decides."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -10,14 +11,15 @@ from simsd.messages.round import BlockVerdict, DraftedBlock, Proposal, Work
 from simsd.messages.worker import WorkerInfo
 from simsd.verification.accept import Decision, TokenTests
 from simsd.verification.rows import Rows
-from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculation
+from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculate
 
 
 @dataclass(slots=True)
 class Look:
-    """One sequence's part in a verify forward: how its open block is verified, and which logits rows belong to it.
+    """How one block of a sequence is verified in a forward, and which logits rows belong to it.
 
-    span: the sequence's logits rows. tested: the logits row that tests each drafted token, or predicts each forced one
+    A sequence has a look at its open block, and one at each block that is verified beyond it, in order.
+    span: the block's logits rows. tested: the logits row that tests each drafted token, or predicts each forced one
     (`Verification.lay`).
     warm: whether the request samples. rejects: whether rejection sampling tests the drafted tokens. draws_own: whether
     the next draft needs more of this forward than the best token of each row.
@@ -33,6 +35,11 @@ class Look:
     rejects: bool = field(init=False)
     draws_own: bool = field(init=False)
 
+    @property
+    def filled(self) -> tuple[int, ...]:
+        """The block with all that was drafted in it."""
+        return self.verification.block.with_tokens(self.drafted.entries() if self.drafted else ())
+
     def __post_init__(self) -> None:
         params = self.work.params
         self.warm = params.temperature > 0
@@ -44,52 +51,72 @@ class Look:
 def look_at(
     asked: list[tuple[Work, Rows]], proposals: dict[str, Proposal], limits: Limits, wants: list[Want]
 ) -> list[Look]:
-    """Choose how each sequence's open block is verified. Its rows are added, and `wants` gets an entry for each logits
-    row.
+    """Choose how each sequence's blocks are verified. Their rows are added, and `wants` gets an entry for each logits
+    row. Between the rows of two blocks come those of the first one as it was drafted, as if it were committed.
 
     asked: the works whose open block comes with the forward, and their rows so far. A sequence that expects a proposal
     and has none, because its draft is catching up, is left out; so its answer does not depend on timing.
     """
-    looks = []
+    looks: list[Look] = []
     for work, rows in asked:
         assert work.block is not None
         proposal = proposals.get(work.seq_id, work.proposal)
-        drafted = proposal.blocks[0] if proposal is not None and not work.forced else None
-        verification: Verification
+        chain: list[tuple[Verification, DraftedBlock | None]] = []
         if work.forced:
-            verification = Forced(work.params, work.block, work.forced)
-        elif drafted is not None:
-            verification = speculation(work.params)(work.params, work.block, drafted, limits)
+            chain = [(Forced(work.params, work.block, work.forced), None)]
+        elif proposal is not None:
+            chain = [(each, each.drafted) for each in speculate(work.params, work.block, proposal, limits)]
         elif not work.gamma:
-            verification = Denoising(work.params, work.block)
-        else:
-            continue
-        first = len(wants)
-        tested = verification.lay(rows, wants)
-        looks.append(Look(work, verification, drafted, range(first, len(wants)), tested))
+            chain = [(Denoising(work.params, work.block), None)]
+        for index, (verification, drafted) in enumerate(chain):
+            if index:
+                rows.assume(looks[-1].filled, looks[-1].verification.block.start, work.block.size)
+            first = len(wants)
+            tested = verification.lay(rows, wants)
+            looks.append(Look(work, verification, drafted, range(first, len(wants)), tested))
     return looks
 
 
 @dataclass(slots=True)
 class Judged:
-    """The result for one sequence: what was decided about its block, and what the target drafts for itself."""
+    """The result for one sequence: what was decided about each of its blocks, and what the target drafts for itself.
 
-    block: BlockVerdict
-    proposal: Proposal | None
+    stands: whether all blocks so far came to stand exactly as they were drafted, so that the next one is decided, too.
+    """
+
+    blocks: list[BlockVerdict] = field(default_factory=list)
+    proposal: Proposal | None = None
+    stands: bool = True
 
 
 def judge(looks: list[Look], wants: list[Want], logits: Tensor, info: WorkerInfo) -> dict[str, Judged]:
-    """Decide what each sequence reveals, by its id. logits: [M, V], one row for each of `wants`; changed in place."""
+    """Decide what each sequence reveals, by its id. logits: [M, V], one row for each of `wants`; changed in place.
+
+    Each block is decided by the rule of its method, but only if all blocks before it stand as drafted, since it was
+    drafted and verified as if they did.
+    """
     if not wants:
         return {}
     answer = read(logits, wants, _question(looks, len(wants)), info)
-    judged, first = {}, 0
+    judged: defaultdict[str, Judged] = defaultdict(Judged)
+    first = 0
     for look in looks:
         last = first + len(look.tested) * look.rejects
-        decision = look.verification.decide(answer.scores, _tests(look, answer, first, last))
-        first = last
-        judged[look.work.seq_id] = Judged(_verdict(look, decision, answer), _own_draft(look, decision, answer))
+        tests, first = _tests(look, answer, first, last), last
+        found = judged[look.work.seq_id]
+        if not found.stands:
+            continue
+        decision = look.verification.decide(answer.scores, tests)
+        found.blocks.append(_verdict(look, decision, answer))
+        found.proposal = _own_draft(look, decision, answer, info)
+        found.stands = look.verification.block.with_tokens(decision.reveals) == look.filled
     return judged
+
+
+def undecided(work: Work, drafted: list[DraftedBlock]) -> list[BlockVerdict]:
+    """Return the verdicts of drafted blocks that were not verified, or that come after one that did not stand."""
+    told = work.report.events
+    return [BlockVerdict(proposed=list(each.entries()) if told else [], drafted=len(each.offsets)) for each in drafted]
 
 
 def _question(looks: list[Look], rows: int) -> Question:
@@ -150,9 +177,19 @@ def _verdict(look: Look, decision: Decision, answer: Answer) -> BlockVerdict:
     return block
 
 
-def _own_draft(look: Look, decision: Decision, answer: Answer) -> Proposal | None:
+def _own_draft(look: Look, decision: Decision, answer: Answer, info: WorkerInfo) -> Proposal | None:
+    """Return what the target drafts for itself.
+
+    With `lookahead`, the next block comes behind a block that is drafted whole, unless the answer may end before it.
+    Nothing is drafted in it yet: its mask rows will be its draft, if the block before stands.
+    """
     if decision.context is None or not look.work.params.drafts_itself:
         return None
     # In S2D2 the reveals of a draft step are part of the span, which may be verified in their place.
     taken = {offset for offset, _ in decision.reveals} if not look.work.params.routes else set()
-    return own_draft(look.work.params, decision.context, taken, answer)
+    work, proposal = look.work, own_draft(look.work.params, decision.context, taken, answer)
+    if proposal is not None and work.params.chain_length > 1:
+        block = look.verification.block.reveal([*decision.reveals, *proposal.blocks[0].entries()], 0)
+        if block.full and block.visible_end(work.params, work.prompt_tokens, info.eos_token_ids)[1] is None:
+            proposal.blocks.append(DraftedBlock.greedy([], [], []))
+    return proposal

@@ -1,9 +1,9 @@
 """Attention of rows over paged prefixes, behind the interface that the models call (`simsd.models.layers.Attend`).
 
-A layer first writes the KV of all rows: that of committed rows into the pages of their sequence, the rest into scratch
-slots. Each sequence then attends to one list of slots, which are its prefix and its own rows. Sequences with similar
-numbers of rows share a padded call. The inputs are built on the host by NumPy, whose small operations cost less than
-torch's.
+A layer first writes the KV of all rows: that of committed and assumed rows into the pages of their sequence, the rest
+into scratch slots. Each sequence then attends to one list of slots, which are its prefix and its own rows. Sequences
+with similar numbers of rows share a padded call. The inputs are built on the host by NumPy, whose small operations cost
+less than torch's.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def pad_context(
     table = np.zeros((count, longest + size), np.int64)
     hidden = np.ones((count, size, longest + size), np.bool_)
     for i, (_, sequence, rows, slots) in enumerate(members):
-        prefix, behind = len(sequence.tokens), longest + len(rows)
+        prefix, behind = sequence.length, longest + len(rows)
         table[i, :prefix] = sequence.slots[:prefix]
         table[i, longest:behind] = slots
         hidden[i, :, :prefix] = False
@@ -161,7 +161,7 @@ def _plan_group(members: list[Member], alone: bool, total: int) -> GroupPlan:
     """Plan one group. alone: whether it is the only one. total: the number of flat rows in the whole forward."""
     counts = [len(rows) for _, _, rows, _ in members]
     size = max(counts)
-    longest = max(len(sequence.tokens) for _, sequence, _, _ in members)
+    longest = max(sequence.length for _, sequence, _, _ in members)
     plan = GroupPlan(*pad_context(members, len(members), size, longest))
     if not alone or size * len(members) != sum(counts) or sum(counts) != total:
         first = np.array([first for first, _, _, _ in members])[:, None]
@@ -200,12 +200,15 @@ def plan_attention(
 
 
 def place(batch: list[tuple[SequenceKV, Rows]], scratch_start: int) -> list[Member]:
-    """Assign a slot to each row: the sequence's own next slots to committed rows, scratch slots to the others."""
+    """Assign a slot to each row: the sequence's own to committed and assumed rows, scratch slots to the others."""
     members: list[Member] = []
     first, scratch = 0, scratch_start
     for sequence, rows in batch:
-        done, loose = len(sequence.tokens), len(rows) - rows.kept
+        done, loose = sequence.length, len(rows) - rows.kept - len(rows.assumed)
         slots = np.concatenate((sequence.slots[done : done + rows.kept], np.arange(scratch, scratch + loose)))
+        if rows.assumed:
+            own = sequence.slots[[rows.position[row] for row in rows.assumed]]
+            slots = np.insert(slots, np.array(rows.assumed) - np.arange(len(own)), own)
         members.append((first, sequence, rows, slots))
         first, scratch = first + len(rows), scratch + loose
     return members

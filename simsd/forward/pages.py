@@ -23,6 +23,8 @@ class SequenceKV:
 
     pages: its pages. slots: int64, the slots of these pages in order. tokens: the tokens whose KV is committed.
     prefix_hit: how many of them came from the prefix cache. hashes: the prefix cache's key of each full page.
+    assumed: tokens of whole blocks behind `tokens` that are not decided yet, whose KV is in the next slots. It is never
+    shared, and it is overwritten if other tokens come to stand there.
     """
 
     pages: list[int]
@@ -30,6 +32,12 @@ class SequenceKV:
     tokens: list[int]
     prefix_hit: int
     hashes: list[bytes] = field(default_factory=list)
+    assumed: list[int] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """How many tokens a forward sees before its own rows: the committed ones and the assumed ones."""
+        return len(self.tokens) + len(self.assumed)
 
 
 class PagePool:
@@ -73,6 +81,23 @@ class PagePool:
             page = sequence.pages[len(sequence.hashes)]
             previous = sequence.hashes[-1] if sequence.hashes else b""
             sequence.hashes.append(self.prefix.add(page, previous, page_tokens))
+
+    def settle(self, sequence: SequenceKV, known: list[int], assumed: list[int], block_size: int) -> None:
+        """Sort out the assumed blocks, now that the tokens `known` stand behind the committed ones.
+
+        Assumed blocks that equal `known` are committed. Those behind them are kept as far as they equal `assumed`,
+        which is still taken for granted, and the others are forgotten. All lists are whole blocks.
+        """
+        if not sequence.assumed:
+            return
+        expected, agree = known + assumed, 0
+        for start in range(0, min(len(sequence.assumed), len(expected)), block_size):
+            if sequence.assumed[start : start + block_size] != expected[start : start + block_size]:
+                break
+            agree = start + block_size
+        stand = min(agree, len(known))
+        sequence.assumed = sequence.assumed[stand:agree]
+        self.advance(sequence, known[:stand])
 
     def release(self, seq_id: str) -> None:
         """Free a sequence's pages. An unknown id is ignored."""

@@ -209,7 +209,7 @@ class StaticRunner(EagerRunner):
         rows = max(len(rows) for _, rows in batch)
         if rows > MAX_ROWS:
             return super().run(batch)
-        prefix = max(len(sequence.tokens) for sequence, _ in batch)
+        prefix = max(sequence.length for sequence, _ in batch)
         shape = (power_of_two(len(batch)), max(MIN_ROWS, power_of_two(rows)), max(MIN_PREFIX, power_of_two(prefix)))
         bucket = self.buckets.get(shape) or Bucket(shape, self.device)
         wants = bucket.fill(batch, self.scratch_start, self.padding_slot)

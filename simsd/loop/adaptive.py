@@ -122,17 +122,29 @@ class Costs:
         seconds = fixed / running + each * _target_rows(choice, params, opened, block_size)
         if choice.gamma:
             fixed, each = self.draft.fit()
-            seconds += choice.draft_steps * (fixed / max(1.0, min(self.drafters, running)) + each * block_size)
+            steps = choice.draft_steps * (1 + _beyond(choice, params, opened))
+            seconds += steps * (fixed / max(1.0, min(self.drafters, running)) + each * block_size)
             seconds *= MARGIN
         return seconds
 
 
 def _target_rows(choice: Choice, params: DecodeParams, opened: int, block_size: int) -> int:
-    """Return the target's rows of a round. A block in which all positions are open commits the block before it."""
-    rows = block_size
-    if choice.gamma:
-        rows = speculation(params).cost(block_size, opened, choice.gamma, choice.row_budget)
+    """Return the target's rows of a round. A block in which all positions are open commits the block before it.
+
+    Each block that is drafted beyond takes the rows of a whole block, and those of the block before it. The row budget
+    of exact bounds them all.
+    """
+    cost, beyond = speculation(params).cost, _beyond(choice, params, opened)
+    rows = cost(block_size, opened, choice.gamma, choice.row_budget) if choice.gamma else block_size
+    rows += beyond * (cost(block_size, block_size, params.gamma, choice.row_budget) + block_size)
+    if params.foresees_target and choice.gamma:
+        rows = min(rows, max(block_size, choice.row_budget))
     return rows + (block_size if opened == block_size else 0)
+
+
+def _beyond(choice: Choice, params: DecodeParams, opened: int) -> int:
+    """Return how many blocks are drafted beyond the open one: none, unless that is drafted whole."""
+    return params.chain_length - 1 if choice.gamma == opened else 0
 
 
 @dataclass(slots=True)
@@ -168,7 +180,8 @@ class Adaptive:
         if self.now.gamma and not verdict.drafted:
             return  # The draft lacks KV and is catching up, so nothing was drafted.
         # A walk of exact, or a step of the target's own, ends with one token that comes in any case. It is not counted.
-        stood, fell = verdict.revealed - 1, verdict.revealed < self.opened
+        beyond = self.block_size * (len(verdict.blocks) - 1)
+        stood, fell = verdict.revealed - 1, verdict.revealed < self.opened + beyond
         if self.now.gamma and not self.params.foresees_target:
             stood, fell = verdict.accepted, verdict.recovered > 0
         key = (self.now.draft_steps, self.now.row_budget)
@@ -186,9 +199,11 @@ class Adaptive:
             hoped = 1 - self.params.steps / self.block_size  # This is known, not assumed.
         key = (choice.draft_steps, choice.row_budget)
         chance = self.own.chance(key, self._fates(costs).chance(key, hoped, HOPE), TRUST)
-        length = choice.gamma if choice.gamma and not self.params.foresees_target else opened - 1
+        beyond = self.block_size * _beyond(choice, self.params, opened)
+        within = opened + beyond
+        length = choice.gamma + beyond if choice.gamma and not self.params.foresees_target else within - 1
         stand = sum(chance**i for i in range(1, length + 1))
-        return stand + (1.0 if length < opened else 1.0 - chance**length)
+        return stand + (1.0 if length < within else 1.0 - chance**length)
 
     def _choices(self, opened: int) -> list[Choice]:
         params, size = self.params, self.block_size

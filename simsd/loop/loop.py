@@ -235,7 +235,7 @@ class Loop:
     def _plan(self) -> tuple[list[Work], list[Work]]:
         """Return this round's works for draft and target.
 
-        Prompts share the budget `prefill_rows` of each model. Committing a single block is always allowed.
+        Prompts share the budget `prefill_rows` of each model. Committing what a decoding round may is always allowed.
         """
         block_size = self.target.info.block_size
         batches: dict[Role, list[Work]] = {"draft": [], "target": []}
@@ -246,9 +246,11 @@ class Loop:
                 if role == "draft" and not sequence.wants_draft:
                     continue
                 pending = sequence.pending(role)
-                limit = block_size if pending <= block_size else min(pending, budget[role])
-                if pending > block_size:
+                if sequence.lags(role):
+                    limit = min(pending, budget[role])
                     budget[role] -= limit // block_size * block_size
+                else:
+                    limit = max(pending, block_size)
                 # The target always gets the sequence's work, because its verdict reports what is cached in any case.
                 batch.append(sequence.work(role, limit))
         # A draft that has one block to commit and is not asked for tokens can commit it in a later round.

@@ -78,7 +78,7 @@ class Sequence:
 
     @property
     def prefilling(self) -> bool:
-        """Whether a worker lacks more than the one block that a decoding round can commit.
+        """Whether a worker lacks more than a decoding round can commit.
 
         With adaptive drafting the target does not wait for a draft that lacks more.
         """
@@ -86,7 +86,8 @@ class Sequence:
         return self.lags("target") or (waits_for_draft and self.lags("draft"))
 
     def lags(self, role: Role) -> bool:
-        return self.pending(role) > self.info.block_size
+        """Whether the worker lacks more than one block, beside blocks that it assumed in the last rounds."""
+        return self.pending(role) > self.info.block_size * self.request.params.chain_length
 
     @property
     def wants_draft(self) -> bool:
@@ -116,7 +117,9 @@ class Sequence:
         if self.adaptive is None or not self.adaptive.now.gamma:
             return params
         now = self.adaptive.now
-        return replace(params, gamma=now.gamma, draft_steps=now.draft_steps, row_budget=now.row_budget)
+        # If the whole block is drafted, blocks beyond it may be, too, and they have more open positions.
+        gamma = params.gamma if now.gamma == self.block.left else now.gamma
+        return replace(params, gamma=gamma, draft_steps=now.draft_steps, row_budget=now.row_budget)
 
     def gamma(self) -> int:
         """Return how many tokens to draft in this round; with 0 the target denoises by itself."""
@@ -148,13 +151,18 @@ class Sequence:
         self._learn_cached(verdict)
         self._count(verdict)
         shown: Output | None = None
-        for decided in self._routed(verdict):
-            if self.finish_reason is None:
-                output = self._take_in(decided)
-                if shown is None:
-                    shown = output
-                else:
-                    shown.add(output)
+        first, size = self.block.start, self.info.block_size
+        for index, decided in enumerate(self._routed(verdict)):
+            if self.finish_reason is not None:
+                break
+            output = self._take_in(decided) if decided.reveals else Output([], "")
+            # Every round has an event, and so has each block that was drafted beyond the open one.
+            if self.request.report.events and (not index or decided.reveals or decided.proposed):
+                output.events = [self._event(decided, first + index * size)]
+            if shown is None:
+                shown = output
+            else:
+                shown.add(output)
         if shown is None:
             return []
         told = (shown.token_ids, shown.text, shown.finish_reason, shown.events, shown.prompt_logprobs)
@@ -177,14 +185,14 @@ class Sequence:
             self.logprobs[answer_offset + offset] = logprob
         self.block = self.block.reveal(decided.reveals, decided.steps, decoded=not self.forced)
         output = self._show()
-        if self.request.report.events:
-            output.events = [self._event(decided, answer_offset)]
         if self.finish_reason is None and self.block.full:
             self.tokens.extend(self.block.tokens)
             self.block = self.block.following()
         return output
 
-    def _event(self, decided: BlockVerdict, answer_offset: int) -> RoundEvent:
+    def _event(self, decided: BlockVerdict, start: int) -> RoundEvent:
+        """Return what happened in the block at position `start` of the sequence."""
+        answer_offset = start - len(self.request.prompt_ids)
         reveals = zip(decided.reveals, decided.kinds, strict=True)
         return RoundEvent(
             self.stats.rounds,

@@ -68,6 +68,9 @@ class DecodeParams:
     ignore_eos: bool = option(False, "go on to max_tokens", place="body")
     gamma: int = option(0, "tokens drafted a round, 1 to the block size; 0: the block size", low=0)
     draft_steps: int = option(0, "forwards of a draft model a round, 1 to gamma; 0: gamma", low=0)
+    lookahead: int = option(
+        0, "simsd and exact: blocks drafted beyond the open one, each as if those before it stood", low=0, high=8
+    )
     layout: Layout = option("paired", "simsd: one pass over paired rows, or branches, which removes its approximation")
     fallback: Fallback = option(
         "redraft",
@@ -134,6 +137,16 @@ class DecodeParams:
     def drafts_itself(self) -> bool:
         """Whether the target drafts for itself, from its own last forward."""
         return self.routes or (self.method in ("simsd", "exact") and self.drafter == "self")
+
+    @property
+    def chain_length(self) -> int:
+        """The most blocks of a proposal: the open one, and those beyond it.
+
+        A draft model drafts each of them. A target that drafts for itself has mask rows for one block at most.
+        """
+        if self.needs_draft:
+            return 1 + self.lookahead
+        return 2 if self.drafts_itself and not self.routes and self.lookahead else 1
 
     def resolve(self, block_size: int) -> "DecodeParams":
         """Return the settings with every default filled in for this block size.

@@ -1,6 +1,7 @@
 """The messages of a round between the loop and the workers: work, proposals and verdicts.
 
-A proposal is a list of drafted blocks, and a verdict is a list of decided blocks. Today each list has one entry.
+A proposal is a list of drafted blocks, and a verdict is a list of decided blocks: the open block, and those that were
+drafted beyond it.
 """
 
 from collections import Counter
@@ -23,8 +24,8 @@ class Work:
     The worker may hold KV for some of `commit`, too. If it holds less than `start` or more than all of these, it only
     reports how much it holds.
     commit_limit: how many tokens of a prompt may be committed in this round.
-    block: the open block, or None while a prompt is prefilled. When it is given, the target has at most one block to
-    commit.
+    block: the open block, or None while a prompt is prefilled. When it is given, the worker has at most one block to
+    commit, beside blocks that it assumed and that stand in `commit` now.
     gamma: how many tokens the draft is asked for, or the target is told to expect. At 0 the target denoises by itself,
     unless `proposal` holds what it drafted in its own last forward.
     prompt_tokens: the position at which the answer begins.
@@ -74,7 +75,10 @@ class DraftedBlock:
 
 @dataclass(slots=True)
 class Proposal:
-    """A chain of drafted blocks: the open block and those after it, each drafted as if the one before were accepted."""
+    """A chain of drafted blocks: the open block and those after it, each drafted as if the one before were accepted.
+
+    In the last block nothing may be drafted. The target then takes a step of its own in it, if it gets there.
+    """
 
     blocks: list[DraftedBlock]
 
@@ -118,9 +122,9 @@ class DraftCost:
 
 @dataclass(slots=True)
 class DraftedAhead:
-    """What was drafted for `work` ahead of its round. `assumed` is the block before its open block, as it was drafted.
+    """What was drafted for `work` ahead of its round. `assumed` are the blocks before its open block, as drafted.
 
-    The target had not decided the assumed block yet.
+    The target had not decided the assumed blocks yet.
     """
 
     work: Work
@@ -128,7 +132,7 @@ class DraftedAhead:
     proposal: Proposal
 
     def serves(self, work: Work) -> bool:
-        """Whether this proposal answers `work`: the assumed block was accepted, and nothing has been revealed since."""
+        """Whether this proposal answers `work`: the assumed blocks stand, and nothing has been revealed since."""
         then = self.work
         return (
             (work.block, work.gamma, work.params) == (then.block, then.gamma, then.params)
@@ -165,12 +169,12 @@ class Ahead:
 
 @dataclass(slots=True)
 class BlockVerdict:
-    """What the target decided about one block.
+    """What the target decided about one block. Nothing was decided if a block before it did not stand as drafted.
 
     reveals: (offset, token) in the order in which they were revealed.
     kinds: how each of them got its token. logprobs: an entry for each, if the request reports log-probabilities.
     proposed: the drafted tokens, as (offset, token) in step order, if the request reports events.
-    steps: denoising steps that were taken. drafted: the number of drafted tokens that were verified.
+    steps: denoising steps that were taken. drafted: the number of tokens that were drafted for it.
     fallback: the number of tokens that were revealed without a draft, although the method is simsd.
     """
 
@@ -188,7 +192,7 @@ class Verdict:
     """What the target decided about a sequence.
 
     cached: tokens that the target holds KV for now, of which `prefix_hit` came from its prefix cache.
-    blocks: a verdict for each decided block of the chain, in order.
+    blocks: a verdict for each block of the chain, in order.
     draft_cached: tokens that the draft holds KV for, or None if it took no part.
     proposal: what the target drafts for itself.
     target_forwards, draft_forwards: the forwards that the sequence had rows in.
@@ -215,7 +219,7 @@ class Verdict:
             self.revealed += len(block.reveals)
             self.drafted += block.drafted
             self.fallback += block.fallback
-            if block.drafted:
+            if self.drafted:
                 self.accepted += block.kinds.count("accepted")
                 self.recovered += block.kinds.count("recovered")
                 self.bonus += block.kinds.count("bonus")

@@ -55,7 +55,7 @@ class Decision:
     """What is decided about one block.
 
     reveals: (offset, token), in the order of their reveal. kinds, rows: the kind of each, and the logits row that it
-    was read from. steps: denoising steps that were taken. drafted: the number of drafted tokens that were verified.
+    was read from. steps: denoising steps that were taken. drafted: the number of tokens that were drafted for it.
     context: the logits rows of the state in which the block was left; None if the target did not look at that state.
     """
 

@@ -5,6 +5,7 @@ context. A mask row is where the model predicts. A solo row is a mask row that n
 every layout (docs/algorithm.md):
 
 * commit and prefill: data rows of whole blocks on the TRUNK branch, whose KV is kept;
+* assume: the same for drafted blocks that are not decided yet, between the rows of the blocks before and after them;
 * denoise: the open block, with data rows at tau 0 for revealed positions and mask rows at tau NEVER for open ones;
 * paired: data rows for revealed positions (tau 0) and drafted ones (their step), and a mask row for each open position,
   at the same step if it was drafted, else at NEVER;
@@ -26,7 +27,7 @@ class Rows:
 
     token, position: the token id and the position id. block, branch, kind, tau: the four facts of each row.
     wants: the indices of the rows whose logits are needed. kept: how many of the first rows are commits, whose KV is
-    kept after the forward.
+    kept after the forward. assumed: the indices of the rows of blocks that are taken for granted, in order.
     """
 
     token: list[int] = field(default_factory=list)
@@ -37,6 +38,7 @@ class Rows:
     tau: list[int] = field(default_factory=list)
     wants: list[int] = field(default_factory=list)
     kept: int = 0
+    assumed: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.token)
@@ -55,9 +57,15 @@ class Rows:
         self._trunk(tokens, start, block_size)
         self.kept = len(self)
 
-    def assume(self, block: Sequence[int], start: int) -> None:
-        """Add a whole block at position `start` that is seen like a committed one, but whose KV is not kept."""
-        self._trunk(block, start, len(block))
+    def assume(self, tokens: Sequence[int], start: int, block_size: int) -> None:
+        """Add whole blocks from position `start` on that are seen like committed ones, but are not decided yet.
+
+        Their KV goes to the sequence's own next slots, as that of commits does. If they come to stand as assumed, they
+        are committed without another forward (`PagePool.settle`); if not, their KV is overwritten.
+        """
+        assert len(tokens) % block_size == 0
+        self.assumed += range(len(self), len(self) + len(tokens))
+        self._trunk(tokens, start, block_size)
 
     def _trunk(self, tokens: Sequence[int], start: int, block_size: int) -> None:
         count, positions = len(tokens), range(start, start + len(tokens))

@@ -1,18 +1,19 @@
-"""The ways to verify an open block: one class for each, chosen once for a sequence's round (docs/algorithm.md).
+"""The ways to verify a block: one class for each, chosen once for a sequence's round (docs/algorithm.md).
 
 A verification lays its rows for the target's forward, and notes what each of its logits rows is for. The logits of the
 whole batch are then read at once, and each verification decides on plain numbers. A new scheme of speculation is one
 class and one row of `SPECULATION`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from simsd.messages.block import BlockState
 from simsd.messages.request import DecodeParams
-from simsd.messages.round import DraftedBlock
+from simsd.messages.round import DraftedBlock, Proposal
 from simsd.verification.accept import Decision, Scores, Slots, TokenTests, add_bonus, denoise_step, keep_prefix, walk
-from simsd.verification.drafted_states import drafted_states
+from simsd.verification.drafted_states import chain_states
 from simsd.verification.rows import Rows
 
 Want = tuple[DecodeParams, int, int]
@@ -29,11 +30,14 @@ class Limits:
 
 
 class Verification(Protocol):
-    """The verification of one open block in one round. `lay` is called first, then `decide`.
+    """The verification of one block in one round. `lay` is called first, then `decide`.
 
+    block: the block as it is before. If others are drafted before it, these are taken for accepted.
     The classes below note in `lay` which logits rows they asked for: `slots` has those of each block state, and
     `tested` those that test the drafted tokens.
     """
+
+    block: BlockState
 
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         """Add the rows of this verification to `rows`, and an entry to `wants` for each logits row that they ask for.
@@ -49,11 +53,48 @@ class Verification(Protocol):
 class Speculation(Verification, Protocol):
     """The verification of a drafted block."""
 
-    def __init__(self, params: DecodeParams, block: BlockState, drafted: DraftedBlock, limits: Limits) -> None: ...
+    drafted: DraftedBlock
+
+    @classmethod
+    def of_chain(cls, params: DecodeParams, links: list["Link"], limits: Limits) -> list[Self]:
+        """Return the verification of each block of a chain that is worth its rows, in order; the first one always is.
+
+        limits: `max_rows` is the most rows of all of them together, with those of the blocks between them.
+        """
 
     @staticmethod
     def cost(block_size: int, opened: int, gamma: int, row_budget: int) -> int:
         """Return how many rows it is expected to lay for `gamma` drafted tokens where `opened` positions are open."""
+
+
+Link = tuple[BlockState, DraftedBlock]
+"""A block of a chain, as it is if those before it stand as drafted, and what was drafted in it."""
+
+
+def links_of(block: BlockState, proposal: Proposal) -> list[Link]:
+    """Return the blocks of a chain, of which the open block is the first. Each but the last is drafted whole."""
+    links = []
+    for drafted in proposal.blocks:
+        links.append((block, drafted))
+        block = block.reveal(drafted.entries(), 0)
+        if not block.full:
+            break
+        block = block.following()
+    return links
+
+
+def _that_fit(links: list[Link], limits: Limits, cost: Callable[[int, int, int, int], int]) -> list[Link]:
+    """Return the first links whose rows fit into a forward, with those of the blocks between them; at least one.
+
+    cost: that of the scheme.
+    """
+    rows = 0
+    for count, (block, drafted) in enumerate(links):
+        rows += cost(block.size, block.left, len(drafted.offsets), 0)
+        if count and rows > limits.max_rows:
+            return links[:count]
+        rows += block.size
+    return links
 
 
 @dataclass(slots=True)
@@ -107,6 +148,10 @@ class Paired:
     limits: Limits
     slots: Slots = field(init=False)
 
+    @classmethod
+    def of_chain(cls, params: DecodeParams, links: list[Link], limits: Limits) -> list[Self]:
+        return [cls(params, *link, limits) for link in _that_fit(links, limits, cls.cost)]
+
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block, drafted = self.block, self.drafted
         offsets = block.open_offsets
@@ -150,6 +195,10 @@ class Branches:
     limits: Limits
     slots: list[Slots] = field(init=False)
 
+    @classmethod
+    def of_chain(cls, params: DecodeParams, links: list[Link], limits: Limits) -> list[Self]:
+        return [cls(params, *link, limits) for link in _that_fit(links, limits, cls.cost)]
+
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         entries = list(self.drafted.entries())
         states = [self.block.with_tokens(entries[:rank]) for rank in range(len(entries) + 1)]
@@ -181,16 +230,21 @@ class DraftedStates:
     params: DecodeParams
     block: BlockState
     drafted: DraftedBlock
-    limits: Limits
+    states: list[int]
     slots: dict[int, Slots] = field(init=False)
 
+    @classmethod
+    def of_chain(cls, params: DecodeParams, links: list[Link], limits: Limits) -> list[Self]:
+        block, budget = links[0][0], min(params.row_budget, limits.max_rows)
+        listed = chain_states([drafted for _, drafted in links], params, block.step, block.size, block.left, budget)
+        return [cls(params, *link, states) for link, states in zip(links, listed, strict=False)]
+
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
-        block = self.block
-        budget = max(1, min(self.params.row_budget, self.limits.max_rows) // block.size)
-        listed = drafted_states(self.drafted, self.params, block.step, block.size, block.left, budget)
-        entries = list(self.drafted.entries())
-        filled = [block.with_tokens([entry for i, entry in enumerate(entries) if state >> i & 1]) for state in listed]
-        self.slots = dict(zip(listed, _lay_copies(rows, wants, self.params, block, filled), strict=True))
+        block, entries = self.block, list(self.drafted.entries())
+        filled = [
+            block.with_tokens([entry for i, entry in enumerate(entries) if state >> i & 1]) for state in self.states
+        ]
+        self.slots = dict(zip(self.states, _lay_copies(rows, wants, self.params, block, filled), strict=True))
         return []
 
     def decide(self, scores: Scores, tests: TokenTests) -> Decision:
@@ -209,6 +263,10 @@ class Causal:
     block: BlockState
     drafted: DraftedBlock
     limits: Limits
+
+    @classmethod
+    def of_chain(cls, params: DecodeParams, links: list[Link], limits: Limits) -> list[Self]:
+        return [cls(params, *link, limits) for link in _that_fit(links, limits, cls.cost)]
 
     def lay(self, rows: Rows, wants: list[Want]) -> list[int]:
         block, drafted = self.block, self.drafted
@@ -240,6 +298,13 @@ SPECULATION: dict[str, type[Speculation]] = {
 def speculation(params: DecodeParams) -> type[Speculation]:
     """Return the scheme by which a request's drafted blocks are verified."""
     return SPECULATION[params.layout if params.method == "simsd" else params.method]
+
+
+def speculate(params: DecodeParams, block: BlockState, proposal: Proposal, limits: Limits) -> list[Speculation]:
+    """Return the verifications of a proposal's blocks, of which the open `block` is the first."""
+    # Committing one block comes before all rows of a chain, and its rows must not depend on whether there is one.
+    room = Limits(limits.max_rows - block.size, limits.aligned)
+    return list(speculation(params).of_chain(params, links_of(block, proposal), room))
 
 
 def _lay_copies(

@@ -2,8 +2,8 @@
 
 A worker runs what the loop asks for. Only `verify_next` derives the next round itself (`simsd.block.successor`).
 
-* A draft has `propose`, which drafts tokens with their step order, and `propose_ahead`, which drafts the block after a
-  proposed one as if that were accepted.
+* A draft has `propose`, which drafts tokens with their step order, and `propose_ahead`, which drafts the blocks after
+  those that it proposed as if these were accepted.
 * A target has `verify`, which runs the forward and the accept rules, so that only verdicts leave it, and `verify_next`,
   which runs the round after the last one without being asked for it in detail.
 * Both have `release`.
@@ -23,7 +23,7 @@ from torch import Tensor
 from simsd.block.successor import next_work, tokens_to_draft
 from simsd.config import WorkerConfig
 from simsd.decoding.draft import Drafting, draft_step
-from simsd.decoding.verdicts import judge, look_at
+from simsd.decoding.verdicts import judge, look_at, undecided
 from simsd.forward.pages import PagePool, SequenceKV, kv_tensors
 from simsd.forward.runner import make_runner
 from simsd.messages.round import Ahead, DraftCost, DraftedAhead, Proposal, Proposals, Verdict, Verdicts, Work
@@ -33,7 +33,7 @@ from simsd.models.files import resolve_model
 from simsd.models.loading import load_model, weights_hash
 from simsd.models.model import BlockDiffusionModel
 from simsd.verification.rows import Rows
-from simsd.verification.schemes import Limits, Want
+from simsd.verification.schemes import Limits, Want, links_of
 
 if TYPE_CHECKING:
     from simsd.worker.tensor_parallel import Ranks
@@ -130,23 +130,28 @@ class Worker:
 
     @torch.inference_mode()
     def propose_ahead(self, batch: list[Work]) -> Ahead:
-        """Draft the block after each proposed one, as if that were accepted, while the target verifies it.
+        """Draft the blocks after each proposed chain, as if that were accepted, while the target verifies it.
 
         batch: works of the last `propose` whose whole block was drafted. Their tokens to commit are committed. The
-        assumed block is not: its rows come with each draft step, so that nothing has to be undone. The next `propose`
-        uses what was drafted ahead and includes its cost. A caller that uses the result itself says so by `take_ahead`.
+        assumed blocks are not. The next `propose` uses what was drafted ahead and includes its cost. A caller that uses
+        the result itself says so by `take_ahead`.
         """
         began = time.perf_counter()
         with self._lock:
             # A sequence may have been released by now. It must not be opened again.
-            tasks = self._sync([work for work in batch if work.seq_id in self.pool.sequences])
-            drafts = {task.work.seq_id: draft for task in tasks if (draft := self._behind(task)) is not None}
+            batch = [work for work in batch if work.seq_id in self.pool.sequences]
+            assumed = {work.seq_id: self._assumed(work) for work in batch}
+            tasks = self._sync(batch, assumed)
+            drafts = {
+                task.work.seq_id: draft
+                for task in tasks
+                if (draft := self._behind(task, assumed[task.work.seq_id])) is not None
+            }
             cost = self._draft(tasks, drafts)
             cost.elapsed_s = time.perf_counter() - began
             self._cost_ahead += cost
             items = {
-                seq_id: DraftedAhead(draft.work, list(draft.assumed), draft.proposal())
-                for seq_id, draft in drafts.items()
+                seq_id: DraftedAhead(draft.work, assumed[seq_id], draft.proposal()) for seq_id, draft in drafts.items()
             }
             self._ahead |= items
             return Ahead(items, {seq_id: self._cached(seq_id) for seq_id in drafts}, cost)
@@ -162,39 +167,51 @@ class Worker:
         drafted = [(work, self._ahead.pop(work.seq_id, None)) for work in batch]
         return {work.seq_id: ahead.proposal for work, ahead in drafted if ahead and ahead.serves(work)}
 
-    def _behind(self, task: "Task") -> Drafting | None:
-        """Return the drafting of the block after the last proposal; None if there is none, or the answer ends in it."""
+    def _assumed(self, work: Work) -> list[int]:
+        """Return the tokens of the whole blocks that were proposed last, as if all of them were accepted."""
+        proposal = self._proposed.get(work.seq_id)
+        if work.block is None or proposal is None:
+            return []
+        filled = [block.with_tokens(drafted.entries()) for block, drafted in links_of(work.block, proposal)]
+        return [token for tokens in filled if self.info.mask_token_id not in tokens for token in tokens]
+
+    def _behind(self, task: "Task", assumed: list[int]) -> Drafting | None:
+        """Return the drafting behind the last proposal; None if there is none, or the answer ends in it.
+
+        assumed: the result of `_assumed`.
+        """
         work, proposal = task.work, self._proposed.get(task.work.seq_id)
         if not task.ready or work.block is None or proposal is None:
             return None
-        filled = work.block
-        for drafted in proposal.blocks:
-            filled = filled.reveal(drafted.entries(), 0)
+        block, drafted = links_of(work.block, proposal)[-1]
+        filled = block.reveal(drafted.entries(), 0)
+        if not filled.full:
+            return None
         if filled.visible_end(work.params, work.prompt_tokens, self.info.eos_token_ids)[1] is not None:
             return None
         block = filled.following()
         work = dataclasses.replace(work, block=block, gamma=tokens_to_draft(work.params, block))
-        return Drafting(work, block, work.gamma, assumed=filled.tokens)
+        return Drafting(work, block, work.gamma, assumed)
 
     def _draft(self, tasks: list["Task"], drafts: dict[str, Drafting]) -> DraftCost:
         """Make all draft steps of `drafts`. The commit rows of `tasks` go with the first step."""
         cost = DraftCost()
-        for step in range(self.info.block_size + 1):
+        while True:
             wants: list[Want] = []
+            stepping = []
             for task in tasks:
                 draft = drafts.get(task.work.seq_id)
-                if draft and draft.owed(step):
-                    draft.lay(task.rows, wants)
+                if draft and draft.goes_on:
+                    draft.lay(task.rows, wants, task.kv.length + len(task.commits))
+                    stepping.append(draft)
             tasks = [task for task in tasks if len(task.rows)]
             if not tasks:
-                break
+                return cost
             logits, ran = self._forward(tasks)
-            stepping = [drafts[task.work.seq_id] for task in tasks if task.work.seq_id in drafts]
-            draft_step(stepping, wants, logits, step, self.info)
+            draft_step(stepping, wants, logits, self.info)
             cost.took_part.update(task.work.seq_id for task in tasks)
             cost.forwards, cost.rows = cost.forwards + ran, cost.rows + sum(len(task.rows) for task in tasks)
             tasks = [Task(task.work, task.kv, Rows(), []) for task in tasks]
-        return cost
 
     @torch.inference_mode()
     def verify(self, batch: list[Work], proposals: Proposals | None) -> Verdicts:
@@ -243,9 +260,12 @@ class Worker:
         verdicts = {}
         for work in batch:
             held, decided = self.pool.sequences.get(work.seq_id), judged.get(work.seq_id)
+            blocks = decided.blocks if decided else []
+            if blocks and proposals and (proposal := proposals.items.get(work.seq_id)):
+                blocks = blocks + undecided(work, proposal.blocks[len(blocks) :])
             verdicts[work.seq_id] = Verdict(
                 cached=len(held.tokens) if held else 0,
-                blocks=[decided.block] if decided else [],
+                blocks=blocks,
                 prefix_hit=held.prefix_hit if held else 0,
                 draft_cached=proposals.cached.get(work.seq_id) if proposals else None,
                 proposal=decided.proposal if decided else None,
@@ -287,11 +307,14 @@ class Worker:
         held = self.pool.sequences.get(seq_id)
         return len(held.tokens) if held else 0
 
-    def _sync(self, batch: list[Work]) -> list["Task"]:
+    def _sync(self, batch: list[Work], assumed: dict[str, list[int]] | None = None) -> list["Task"]:
         """Return a task with its commit rows for each work, and open sequences that are new.
 
-        If the worker lacks at most one block before the open block, all is committed; else as much as the limit allows.
+        Assumed blocks that stand now are committed without rows. If the worker then lacks at most one block before the
+        open block, all is committed; else as much as the limit allows.
         A sequence gets no task if the worker does not hold what the work says (`Work.start`).
+
+        assumed: the tokens of whole blocks behind those of the work that are still taken for granted, by sequence id.
         """
         tasks, block_size = [], self.info.block_size
         for work in batch:
@@ -300,6 +323,8 @@ class Worker:
                 kv = self.pool.open(work.seq_id, work.total_tokens, work.commit)
             if kv is None or not work.start <= len(kv.tokens) <= work.start + len(work.commit):
                 continue
+            taken = assumed.get(work.seq_id, []) if assumed else []
+            self.pool.settle(kv, work.commit[len(kv.tokens) - work.start :], taken, block_size)
             owed = work.commit[len(kv.tokens) - work.start :]
             ready = work.block is not None and len(owed) <= block_size
             commits = owed if ready else owed[: work.commit_limit // block_size * block_size]
@@ -309,7 +334,7 @@ class Worker:
         return tasks
 
     def _forward(self, tasks: list["Task"]) -> tuple[Tensor, int]:
-        """Run the rows of the tasks and keep the KV of committed ones.
+        """Run the rows of the tasks, and keep the KV of committed and assumed ones.
 
         Returns the logits [M, V] of all rows that want them, in order, and the number of forwards.
         """
@@ -318,6 +343,7 @@ class Worker:
             logits.append(self.runner.run([(task.kv, task.rows) for task in part]))
             for task in part:
                 self.pool.advance(task.kv, task.commits)
+                task.kv.assumed = task.kv.assumed + [task.rows.token[row] for row in task.rows.assumed]
         return torch.cat(logits) if len(logits) > 1 else logits[0], len(parts)
 
     def _parts(self, tasks: list["Task"]) -> list[list["Task"]]:

@@ -185,7 +185,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[str] = ...) -> None: ...
 
 class SimSDOptions(_message.Message):
-    __slots__ = ("method", "gamma", "draft_steps", "layout", "fallback", "remasking", "steps", "threshold", "entropy_bound", "row_budget", "drafter", "routing", "routing_score", "routing_cost", "adaptive", "preset")
+    __slots__ = ("method", "gamma", "draft_steps", "layout", "fallback", "remasking", "steps", "threshold", "entropy_bound", "row_budget", "drafter", "routing", "routing_score", "routing_cost", "adaptive", "lookahead", "preset")
     METHOD_FIELD_NUMBER: _ClassVar[int]
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     DRAFT_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,7 @@ class SimSDOptions(_message.Message):
     ROUTING_SCORE_FIELD_NUMBER: _ClassVar[int]
     ROUTING_COST_FIELD_NUMBER: _ClassVar[int]
     ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
+    LOOKAHEAD_FIELD_NUMBER: _ClassVar[int]
     PRESET_FIELD_NUMBER: _ClassVar[int]
     method: Method
     gamma: int
@@ -217,8 +218,9 @@ class SimSDOptions(_message.Message):
     routing_score: RoutingScore
     routing_cost: float
     adaptive: bool
+    lookahead: int
     preset: Preset
-    def __init__(self, method: _Optional[_Union[Method, str]] = ..., gamma: _Optional[int] = ..., draft_steps: _Optional[int] = ..., layout: _Optional[_Union[Layout, str]] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., remasking: _Optional[_Union[Remasking, str]] = ..., steps: _Optional[int] = ..., threshold: _Optional[float] = ..., entropy_bound: _Optional[float] = ..., row_budget: _Optional[int] = ..., drafter: _Optional[_Union[Drafter, str]] = ..., routing: _Optional[_Union[Routing, str]] = ..., routing_score: _Optional[_Union[RoutingScore, str]] = ..., routing_cost: _Optional[float] = ..., adaptive: _Optional[bool] = ..., preset: _Optional[_Union[Preset, str]] = ...) -> None: ...
+    def __init__(self, method: _Optional[_Union[Method, str]] = ..., gamma: _Optional[int] = ..., draft_steps: _Optional[int] = ..., layout: _Optional[_Union[Layout, str]] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., remasking: _Optional[_Union[Remasking, str]] = ..., steps: _Optional[int] = ..., threshold: _Optional[float] = ..., entropy_bound: _Optional[float] = ..., row_budget: _Optional[int] = ..., drafter: _Optional[_Union[Drafter, str]] = ..., routing: _Optional[_Union[Routing, str]] = ..., routing_score: _Optional[_Union[RoutingScore, str]] = ..., routing_cost: _Optional[float] = ..., adaptive: _Optional[bool] = ..., lookahead: _Optional[int] = ..., preset: _Optional[_Union[Preset, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("id", "model", "text", "token_ids", "logprobs", "finish_reason", "usage", "stats")

@@ -88,6 +88,7 @@ def seeds() -> dict[str, Message]:
             routing_score=simsd_pb2.ROUTING_SCORE_ENTROPY,
             routing_cost=1.5,
             adaptive=True,
+            lookahead=2,
         ),
     )
     request.chat_template_kwargs.update({"enable_thinking": False, "nested": {"list": [1, None, "x"]}})

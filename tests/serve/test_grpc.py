@@ -173,6 +173,7 @@ async def test_every_field_reaches_the_request(channel: grpc.aio.Channel, stand_
     assert (params.threshold, params.entropy_bound, params.row_budget) == (0.9, 0.3, 64)
     assert (params.drafter, params.routing) == ("model", "score")
     assert (params.routing_score, params.routing_cost, params.adaptive) == ("entropy", 1.5, True)
+    assert params.lookahead == 2
     assert stand_in.asked.report.logprobs == 2
 
 

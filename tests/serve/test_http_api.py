@@ -184,7 +184,7 @@ async def test_null_is_absent(client: httpx.AsyncClient, stand_in: StandIn) -> N
 async def test_fields_reach_the_request(client: httpx.AsyncClient, stand_in: StandIn) -> None:
     options = {"method": "exact", "gamma": 2, "draft_steps": 1, "remasking": "entropy", "steps": 3, "row_budget": 40}
     options |= {"layout": "branches", "fallback": "target", "threshold": 0.5, "entropy_bound": 0.1, "adaptive": True}
-    options |= {"routing": "ucb", "routing_score": "entropy", "routing_cost": 0.5}
+    options |= {"routing": "ucb", "routing_score": "entropy", "routing_cost": 0.5, "lookahead": 3}
     sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "seed": 7}
     response = await post(client, **HELLO, **sampling, stop=["a", "b"], max_completion_tokens=9, n=1, simsd=options)
     assert response.status_code == 200, response.text
@@ -278,6 +278,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"simsd": {"gamma": 2, "draft_steps": 3}}, "simsd.draft_steps"),
     ({"simsd": {"drafter": "self", "fallback": "target"}}, "simsd.fallback"),
     ({"simsd": {"drafter": "self", "method": "exact", "adaptive": True}}, "simsd.adaptive"),
+    ({"simsd": {"lookahead": 9}}, "simsd.lookahead"),
     ({"simsd": {"steps": 9}}, "simsd.steps"),
     ({"simsd": {"method": "magic"}}, "simsd.method"),
     ({"simsd": {"threshold": 2}}, "simsd.threshold"),

@@ -47,11 +47,11 @@ def request(name: str, prompt: int, max_tokens: int = 22, **params: Any) -> Requ
 
 
 def mixed_requests() -> list[Request]:
-    """Every method, several lengths (mod 4: 2, 3, 1, 0, 1), greedy and sampled."""
+    """Every method, several lengths (mod 4: 2, 3, 1, 0, 1) and depths, greedy and sampled."""
     return [
         request("vanilla", 150, method="vanilla", temperature=1.0, seed=1),
-        request("simsd", 7, temperature=1.0, seed=2, top_k=40),
-        request("exact", 61, method="exact", temperature=1.0, seed=3, remasking="dynamic", threshold=0.3),
+        request("simsd", 7, temperature=1.0, seed=2, top_k=40, lookahead=1),
+        request("exact", 61, method="exact", temperature=1.0, seed=3, remasking="dynamic", threshold=0.3, lookahead=2),
         request("greedy", 100, gamma=3, layout="branches"),
         request("paper", 33, temperature=0.8, seed=4, fallback="target", gamma=3, draft_steps=2),
     ]

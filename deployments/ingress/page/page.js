@@ -88,6 +88,7 @@ async function* readAhead(source) {
 const SAID = {
   mask: "masked",
   drafted: "drafted",
+  ahead: "drafted behind a block that did not stand",
   refused: "refused",
   accepted: "the draft’s, accepted",
   recovered: "the target’s, instead of a refused one",
@@ -156,6 +157,12 @@ class Lane {
     this.count.drafted += 1;
   }
 
+  /** A token of a block that was drafted for nothing, because one before it did not stand as drafted. */
+  leave(token, round) {
+    this.mark(token.index, "ahead", shown(token), round);
+    this.count.drafted += 1;
+  }
+
   reveal(token, round) {
     this.mark(token.index, token.kind, shown(token), round);
     this.count.drafted += token.kind === "accepted";
@@ -172,6 +179,15 @@ class Lane {
     const reveal = (token) => () => this.reveal(token, round);
     const reopen = () => refused.filter((token) => !revealed.has(token.index)).forEach((token) => this.mark(token.index, "mask"));
     const pause = Array(PAUSE_SLOTS).fill(null);
+    if (!reveals.length) {
+      return [
+        ...drafted.map((token) => () => this.draft(token, round)),
+        ...pause,
+        () => drafted.forEach((token) => this.leave(token, round)),
+        ...pause,
+        reopen,
+      ];
+    }
     return [
       ...drafted.map((token) => () => this.draft(token, round)),
       ...(drafted.length ? pause : []),

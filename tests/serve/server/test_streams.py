@@ -134,7 +134,7 @@ def random_body(rng: Random, way: dict[str, Any]) -> dict[str, Any]:
     """A request for this way of decoding, with everything else drawn."""
     gamma = rng.choice([0, 1, 2, 3, 4])
     options = {"gamma": gamma, "draft_steps": rng.randint(0, gamma), "steps": rng.choice([0, 1, 2, 4])}
-    options |= {"threshold": rng.uniform(0.5, 1), "entropy_bound": rng.uniform(0, 1)}
+    options |= {"threshold": rng.uniform(0.5, 1), "entropy_bound": rng.uniform(0, 1), "lookahead": rng.choice([0, 2])}
     options |= {"remasking": rng.choice(get_args(Remasking)), "routing_score": rng.choice(get_args(RoutingScore))}
     body: dict[str, Any] = {"simsd": options | way, "max_tokens": rng.randint(1, 24), "seed": rng.randrange(10**6)}
     body |= {"temperature": rng.choice([0, 0.7, 1, 2]), "top_p": rng.choice([1, 0.9]), "top_k": rng.choice([0, 50])}

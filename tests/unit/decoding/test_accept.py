@@ -144,10 +144,10 @@ def test_greedy_rows_accept_the_best_token_only() -> None:
     """Tokens 8 and 7 are the best where 5 and 7 were drafted: the first falls, and 8 is there in its place."""
     asked = work_of("simsd", OPEN, drafted_of([3, 1], [5, 7]), temperature=0.0)
     certain = torch.nn.functional.one_hot(torch.tensor([7, 9, 8]), 12).float()
-    block = judged([asked], certain)[asked.seq_id].block
+    [block] = judged([asked], certain)[asked.seq_id].blocks
     assert (block.reveals, block.kinds) == ([(3, 8)], ["recovered"])
     asked = work_of("simsd", OPEN, drafted_of([3, 1], [8, 7]), temperature=0.0)
-    block = judged([asked], certain)[asked.seq_id].block
+    [block] = judged([asked], certain)[asked.seq_id].blocks
     assert (block.reveals, block.kinds) == ([(3, 8), (1, 7), (2, 9)], ["accepted", "accepted", "bonus"])
 
 
@@ -345,12 +345,12 @@ def test_a_verdict_does_not_depend_on_batch_mates() -> None:
     backwards = judged(MIXED[::-1], torch.cat(list(logits.values())[::-1]))
     for work in MIXED:
         alone = judged([work], logits[work.seq_id])[work.seq_id]
-        assert together[work.seq_id].block == backwards[work.seq_id].block == alone.block
+        assert together[work.seq_id].blocks == backwards[work.seq_id].blocks == alone.blocks
         drafts = [each[work.seq_id].proposal for each in (together, backwards)] + [alone.proposal]
         assert len({str(draft) for draft in drafts}) == 1  # with confidence and q, to the last digit that is printed
-        assert alone.block.reveals
+        assert alone.blocks[0].reveals
         assert work.block is not None
-        assert all(work.block.tokens[offset] == MASK_ID for offset, _ in alone.block.reveals)
+        assert all(work.block.tokens[offset] == MASK_ID for offset, _ in alone.blocks[0].reveals)
 
 
 @pytest.mark.parametrize("layout", ["paired", "branches"])
@@ -359,7 +359,8 @@ def test_which_row_judges_which_candidate(layout: str) -> None:
     asked = work_of("simsd", OPEN, sampled([3, 1], [7, 8]), layout=layout)
     certain = {"paired": [8, 5, 7], "branches": [0, 0, 7, 8, 0, 5]}[layout]
     # paired: mask rows of 1, 2, 3; branches: 1, 2, 3 at the start, then 1, 2 after 3, then 2 after both
-    block = judged([asked], 50.0 * torch.nn.functional.one_hot(torch.tensor(certain), 12).float())[asked.seq_id].block
+    logits = 50.0 * torch.nn.functional.one_hot(torch.tensor(certain), 12).float()
+    [block] = judged([asked], logits)[asked.seq_id].blocks
     assert block.reveals == [(3, 7), (1, 8), (2, 5)]
     assert (block.kinds, block.steps) == (["accepted", "accepted", "bonus"], 3)
     revealed_before = {"paired": [2, 3, 1], "branches": [1, 1, 1, 2, 2, 3]}[layout]

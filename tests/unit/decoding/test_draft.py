@@ -119,7 +119,7 @@ def step_of(names: list[str], logits: dict[str, torch.Tensor]) -> dict[str, Draf
     for state in states.values():
         state.lay(Rows(), wants)
     info = info_of(mask_token_id=MASK_ID)
-    draft_step(list(states.values()), wants, torch.cat([logits[name] for name in names]), 0, info)
+    draft_step(list(states.values()), wants, torch.cat([logits[name] for name in names]), info)
     return states
 
 

@@ -16,7 +16,7 @@ MAX_TIES = 2
 
 
 def settings(block_size: int, count: int) -> list[DecodeParams]:
-    """Every remasking, temperature, number of steps and way of drafting, spread over the requests."""
+    """Every remasking, temperature, number of steps, way of drafting and depth, spread over the requests."""
     steps = (block_size, block_size // 2, block_size // 2 + 1)
     drafting = ((0, 0), (0, 1), (2, 1), (block_size - 1, 2))
     grid = itertools.product(REMASKINGS, (0.0, 1.0), steps, drafting)
@@ -34,7 +34,13 @@ def settings(block_size: int, count: int) -> list[DecodeParams]:
     ]
     # 96 combinations; a stride prime to it visits all, mixed, so neighbours in a batch differ.
     return [
-        dataclasses.replace(combos[i * 37 % len(combos)], seed=i, top_k=(0, 8)[i % 2], top_p=(1.0, 0.95)[i % 3 == 0])
+        dataclasses.replace(
+            combos[i * 37 % len(combos)],
+            seed=i,
+            top_k=(0, 8)[i % 2],
+            top_p=(1.0, 0.95)[i % 3 == 0],
+            lookahead=i % 5 * (i % 4 != 0),
+        )
         for i in range(count)
     ]
 

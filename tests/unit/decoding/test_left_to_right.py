@@ -20,8 +20,11 @@ VARIANTS = [
     {"gamma": 3, "draft_steps": 2, "fallback": "target"},
     {"drafter": "self"},
     {"draft_steps": 1, "steps": 2},
+    {"draft_steps": 1, "lookahead": 2},
+    {"gamma": 3, "lookahead": 4},
 ]
-"""A whole block, parts of it with a bonus, the rest left to the target, the target's own draft, and fewer steps."""
+"""A whole block, parts of it with a bonus, the rest left to the target, the target's own draft, fewer steps, and blocks
+beyond."""
 
 
 @pytest.mark.parametrize("drafted_by", ["shipped", "random"])

@@ -78,6 +78,24 @@ class PoolMachine(RuleBasedStateMachine):
         self.write(sequence, tokens)
         self.pool.advance(sequence, tokens)
 
+    @rule(name=sequences, drafted=blocks, agree=st.integers(0, 3), known=blocks)
+    def assume(self, name: str, drafted: list[list[int]], agree: int, known: list[list[int]]) -> None:
+        """Blocks are taken for granted behind the committed ones; then `agree` of them and others come to stand."""
+        sequence = self.pool.sequences[name]
+        if len(sequence.tokens) < len(self.wanted[name]):
+            return
+        before, room = list(sequence.tokens), self.total[name] - len(sequence.tokens)
+        assumed = flat(drafted)[:room]
+        stand = (assumed[: agree * BLOCK] + flat(known))[:room]
+        self.write(sequence, assumed)
+        sequence.assumed = list(assumed)
+        self.pool.settle(sequence, stand, [], BLOCK)
+        same = 0
+        while same < min(len(assumed), len(stand)) and assumed[same : same + BLOCK] == stand[same : same + BLOCK]:
+            same += BLOCK
+        assert sequence.tokens == before + stand[:same]
+        assert sequence.assumed == []
+
     @rule(name=consumes(sequences))
     def release(self, name: str) -> None:
         self.pool.release(name)
@@ -263,3 +281,30 @@ def test_integrity_check_sees_damage(damage: str) -> None:
         pool.refs[pool.sequences["a"].pages[1]] += 1
     with pytest.raises(InternalError, match="page pool"):
         pool.check_integrity()
+
+
+def test_assumed_blocks_are_committed_kept_or_forgotten() -> None:
+    """Three blocks of two tokens are assumed behind one that is committed."""
+    by_hand = [
+        # what stands, what is still assumed, what is committed then, what is kept
+        ([], [], [], []),
+        ([1, 2], [], [1, 2], []),
+        ([1, 2, 3, 4, 5, 6], [], [1, 2, 3, 4, 5, 6], []),
+        ([1, 2, 3, 4, 5, 6, 7, 8], [], [1, 2, 3, 4, 5, 6], []),
+        ([1, 2, 3, 9], [], [1, 2], []),  # KV depends on all tokens of a block
+        ([1, 9, 3, 4], [], [], []),  # and on all blocks before it
+        ([], [1, 2, 3, 4], [], [1, 2, 3, 4]),
+        ([1, 2], [3, 4, 9, 9], [1, 2], [3, 4]),
+        ([1, 2], [3, 4, 5, 6, 7, 8], [1, 2], [3, 4, 5, 6]),
+    ]
+    for stands, assumed, committed, kept in by_hand:
+        pool = PagePool(4, PAGE)
+        sequence = pool.open("a", 12, [])
+        pool.advance(sequence, [0, 0])
+        sequence.assumed = [1, 2, 3, 4, 5, 6]
+        pool.settle(sequence, stands, assumed, BLOCK)
+        assert (sequence.tokens, sequence.assumed) == ([0, 0, *committed], kept)
+        assert sequence.length == 2 + len(committed) + len(kept)
+        assert pool.prefix is not None
+        shared = len(pool.prefix.match([0, 0, 1, 2, 3, 4, 5, 6]))
+        assert shared == (2 + len(committed)) // PAGE

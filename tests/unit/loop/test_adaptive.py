@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from simsd.loop.adaptive import Adaptive, Choice, Costs, Line
+from simsd.loop.adaptive import MARGIN, Adaptive, Choice, Costs, Line
 from simsd.messages.request import DecodeParams, RevealKind
 from simsd.messages.round import BlockVerdict, Verdict, Verdicts
 from tests.unit import pairs
@@ -119,6 +119,21 @@ def test_rows_decide_when_the_batch_is_large() -> None:
     assert sum(choice.gamma == 0 for choice in crowd) > 40
 
 
+def test_blocks_beyond_cost_and_bring() -> None:
+    """They are counted where the open block is drafted whole: their tokens, their rows, and the draft's forwards."""
+    learned, near, far = costs(0.003, 0.0001, 0.0003, 0.00001), adaptive(draft_steps=1), adaptive(draft_steps=1)
+    far.params = dataclasses.replace(far.params, lookahead=2)
+    whole, part = Choice(B, 1, 8 * B), Choice(B - 1, 1, 8 * B)
+    seconds = [learned.of_round(whole, each.params, B, B, 1) for each in (near, far)]
+    rows, draft = 2 * (2 * B + B), 2 * (0.0003 + 0.00001 * B)
+    assert seconds[1] - seconds[0] == pytest.approx(MARGIN * (0.0001 * rows + draft), rel=0.05)
+    assert learned.of_round(part, far.params, B, B, 1) == learned.of_round(part, near.params, B, B, 1)
+    for each in (near, far):
+        settle(each, learned, 0.97, running=1)
+    assert far._tokens(whole, learned, B) > 2 * near._tokens(whole, learned, B)
+    assert far._tokens(part, learned, B) <= B
+
+
 def test_limits_of_the_request_hold() -> None:
     learned = costs(0.003, 0.0001, 0.0003, 0.00001)
     made = settle(adaptive(gamma=2, draft_steps=1), learned, 0.9, running=1)
@@ -131,7 +146,7 @@ def test_limits_of_the_request_hold() -> None:
 def test_exact_keeps_its_text(block_size: int) -> None:
     prompts = [pairs.chat(question.prompt) for question in pairs.heldout(4)]
     params = [
-        DecodeParams(method="exact", adaptive=True, max_tokens=20, temperature=i % 2, seed=i)
+        DecodeParams(method="exact", adaptive=True, max_tokens=20, temperature=i % 2, seed=i, lookahead=i % 3)
         for i in range(len(prompts))
     ]
     got = pairs.run(pairs.loop_of(block_size, batch=5), prompts, params)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simsd.config import LoopConfig
 from simsd.errors import RequestError
-from simsd.in_process import LocalClient, generate_all
+from simsd.in_process import Completion, LocalClient, generate_all
 from simsd.loop.loop import Loop
 from simsd.loop.routing import Router, expected_accepted
 from simsd.messages.request import DecodeParams, Remasking, Request
@@ -44,9 +44,12 @@ def grid(method: str) -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("budget", [0, 8])
-def test_exact_without_a_draft_is_vanilla(pair: Pair, budget: int) -> None:
-    exact = [dataclasses.replace(r, params=dataclasses.replace(r.params, row_budget=budget)) for r in grid("exact")]
+@pytest.mark.parametrize(("budget", "depth"), [(0, 0), (8, 0), (0, 1), (12, 3)])
+def test_exact_without_a_draft_is_vanilla(pair: Pair, budget: int, depth: int) -> None:
+    exact = [
+        dataclasses.replace(r, params=dataclasses.replace(r.params, row_budget=budget, lookahead=depth))
+        for r in grid("exact")
+    ]
     plain = answers(without_draft(pair), grid("vanilla"))
     assert answers(without_draft(pair), exact) == plain
     alone = [generate_all(without_draft(pair), [each])[0].token_ids for each in exact[::5]]
@@ -73,6 +76,29 @@ def test_it_saves_forwards_on_the_shipped_target(method: str) -> None:
     assert forwards[0] < 0.8 * forwards[1]
     if method == "exact":
         assert [c.token_ids for c in fast] == [c.token_ids for c in slow]
+
+
+@pytest.mark.parametrize("method", ["exact", "simsd"])
+def test_it_reads_the_next_block_beside_this_one(method: str) -> None:
+    """With `lookahead` a block that stands is followed by a step in the next one, in the same forward."""
+    loop = pairs.loop_of(B)
+    prompts = [pairs.chat(question.prompt) for question in pairs.heldout(2)]
+
+    def decoded(depth: int) -> list[Completion]:
+        params = DecodeParams(
+            method=method,  # type: ignore[arg-type]
+            drafter="self",
+            layout="branches",
+            remasking="sequential",
+            max_tokens=32,
+            lookahead=depth,
+        )
+        return generate_all(loop, [Request(str(i), p, params) for i, p in enumerate(prompts)])
+
+    plain, ahead = decoded(0), decoded(1)
+    assert [c.token_ids for c in ahead] == [c.token_ids for c in plain]
+    assert sum(c.stats.bonus for c in ahead) > 0
+    assert sum(c.stats.target_forwards for c in ahead) < 0.85 * sum(c.stats.target_forwards for c in plain)
 
 
 def causal_logits(worker: Worker, tokens: list[int], start: int, offsets: list[int]) -> Tensor:

@@ -65,6 +65,8 @@ def check(entry: TokenLogprob, row: Tensor, token: int, top: int) -> None:
         {"method": "vanilla"},
         {"method": "vanilla", "temperature": 1.0, "remasking": "sequential"},
         {"method": "exact", "temperature": 1.0},
+        {"method": "exact", "lookahead": 2, "remasking": "sequential"},
+        {"method": "simsd", "layout": "branches", "lookahead": 3, "temperature": 1.0},
         {"method": "simsd", "layout": "branches", "temperature": 1.0, "draft_steps": 1},
         {"method": "simsd", "layout": "branches", "gamma": 3, "fallback": "target", "top_k": 5, "temperature": 0.7},
     ],

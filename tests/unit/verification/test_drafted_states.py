@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simsd.block.remasking import quota
 from simsd.messages.request import DecodeParams, Remasking
 from simsd.messages.round import DraftedBlock
-from simsd.verification.drafted_states import drafted_states
+from simsd.verification.drafted_states import chain_states, drafted_states
 
 
 def proposal_of(offsets: list[int], confidence: list[float]) -> DraftedBlock:
@@ -145,3 +145,70 @@ def test_a_small_budget_goes_to_the_likeliest_states() -> None:
 def test_all_proper_subsets_of_a_sure_block_of_four(confidence: list[float], remasking: str) -> None:
     """15 states are every open subset of the draft's block: then only tokens must agree, not orders."""
     assert sorted(states_of([2, 0, 3, 1], confidence, 15, remasking=remasking)) == list(range(15))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[list[DraftedBlock], DecodeParams, int, int, int]:
+    """drafted blocks, settings, step, block size, row budget; the first block may be open in part only"""
+    size = draw(st.integers(1, 5))
+    blocks = []
+    for index in range(draw(st.integers(1, 5))):
+        offsets = draw(st.permutations(range(size)))[: draw(st.integers(1, size)) if index == 0 else size]
+        confidence = draw(st.lists(st.floats(0, 1, width=32), min_size=len(offsets), max_size=len(offsets)))
+        blocks.append(proposal_of(list(offsets), confidence))
+    remasking: Remasking = draw(st.sampled_from(["static", "dynamic", "sequential", "entropy"]))
+    params = DecodeParams(method="exact", remasking=remasking, steps=draw(st.integers(1, size))).resolve(size)
+    return blocks, params, draw(st.integers(0, 4)), size, draw(st.integers(0, 60))
+
+
+@settings(max_examples=100, deadline=None)
+@given(chains())
+def test_a_chain_keeps_its_budget_and_begins_each_block_at_its_beginning(
+    case: tuple[list[DraftedBlock], DecodeParams, int, int, int],
+) -> None:
+    blocks, params, step, size, budget = case
+    listed = chain_states(blocks, params, step, size, budget)
+    assert 1 <= len(listed) <= len(blocks)
+    rows = sum(len(states) for states in listed) * size + (len(listed) - 1) * size
+    assert rows <= max(budget, size)
+    for states, drafted in zip(listed, blocks, strict=False):
+        full = (1 << len(drafted.offsets)) - 1
+        assert states[0] == 0
+        assert len(states) == len(set(states))
+        assert all(0 <= state < full for state in states)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_a_chain_of_one_block_is_that_block(case: tuple[DraftedBlock, DecodeParams, int, int, int]) -> None:
+    proposal, params, step, size, budget = case
+    assert chain_states([proposal], params, step, size, budget * size) == [
+        drafted_states(proposal, params, step, size, budget)
+    ]
+
+
+def test_blocks_beyond_are_worth_the_chance_to_get_there() -> None:
+    """From left to right, two positions a block; the chance to get from each state to the next is the confidence."""
+    params = DecodeParams(method="exact", remasking="sequential").resolve(2)
+
+    def listed(copies: int, *confidence: list[float]) -> list[list[int]]:
+        return chain_states([proposal_of([0, 1], each) for each in confidence], params, 0, 2, 2 * copies)
+
+    sure, doubtful = [0.9, 0.9], [0.5, 0.5]
+    # Worth 1 and .9; then .81 and .729 in the second block; then .656 and .59 in the third. Blocks between cost a copy.
+    chain = [sure, sure, sure]
+    assert listed(1, *chain) == [[0]]
+    assert listed(2, *chain) == [[0, 1]]
+    assert listed(3, *chain) == [[0, 1]]
+    assert listed(4, *chain) == [[0, 1], [0]]
+    assert listed(5, *chain) == [[0, 1], [0, 1]]
+    assert listed(7, *chain) == [[0, 1], [0, 1], [0]]
+    assert listed(99, *chain) == [[0, 1], [0, 1], [0, 1]]
+    assert listed(5, doubtful, sure) == [[0, 1], [0, 1]]
+
+
+def test_the_step_counts_anew_in_each_block() -> None:
+    """Three steps for four positions reveal two, one, one; the first block has had its first step."""
+    params = DecodeParams(method="exact", remasking="sequential", steps=3).resolve(4)
+    blocks = [proposal_of([2, 3], [0.9] * 2), proposal_of([0, 1, 2, 3], [0.9] * 4)]
+    assert chain_states(blocks, params, 1, 4, 400) == [[0, 0b01], [0, 0b0011, 0b0111]]

@@ -206,3 +206,37 @@ def test_branches_see_the_commit_and_themselves(draft: Draft, committed: int) ->
     for count in range(len(draft.offsets) + 1):
         for i in range(rows.kept + count * size, rows.kept + (count + 1) * size):
             assert seen[i] == sorted(prefix + list(enumerate(draft.after(count), start)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(drafts(), st.integers(0, 1), st.booleans())
+def test_a_block_beyond_sees_the_blocks_before_it_as_they_were_drafted(
+    draft: Draft, committed: int, paired: bool
+) -> None:
+    """A commit, the open block, that block as drafted, and the next one: each row as if it were alone there."""
+    size, rows = len(draft.block), Rows()
+    start = draft.start + committed * size
+    rows.commit(list(range(committed * size)), draft.start, size)
+    filled = [7 if token == MASK_ID else token for token in draft.after(len(draft.offsets))]
+    following = [MASK_ID] * size
+    for block, first in ((draft.block, start), (following, start + size)):
+        if first > start:
+            rows.assume(filled, start, size)
+        if paired:
+            order = [offset for offset, token in enumerate(block) if token == MASK_ID]
+            rows.paired(block, first, MASK_ID, order, [100 + offset for offset in order])
+        else:
+            rows.denoise(block, first, MASK_ID, branch=0)
+            rows.denoise(block, first, MASK_ID, branch=1)
+    seen = contexts(rows)
+    prefix = {(draft.start + i, i) for i in range(committed * size)}
+    assumed = set(enumerate(filled, start))
+    for i, (index, context) in enumerate(zip(rows.block, seen, strict=True)):
+        if i < rows.kept:
+            continue
+        before = {cell for cell in context if cell[0] < index * size}
+        own = [cell for cell in context if cell[0] >= index * size]
+        assert before == (prefix | assumed if index * size > start else prefix)
+        assert sorted(position for position, _ in own) == list(range(index * size, (index + 1) * size))
+    assert [rows.token[row] for row in rows.assumed] == filled
+    assert [seen[row] for row in rows.assumed] == [sorted(prefix | assumed)] * size

@@ -41,7 +41,15 @@ def gone(pid: int | None) -> bool:
 @pytest.mark.parametrize("method", ["simsd", "exact"])
 def test_the_same_text_from_drafts_that_are_ready(method: str) -> None:
     params = [
-        DecodeParams(method=method, draft_steps=1, temperature=i % 2, seed=i, max_tokens=32, ignore_eos=True)  # type: ignore[arg-type]
+        DecodeParams(
+            method=method,  # type: ignore[arg-type]
+            draft_steps=1,
+            temperature=i % 2,
+            seed=i,
+            max_tokens=32,
+            ignore_eos=True,
+            lookahead=i % 3,
+        )
         for i in range(len(PROMPTS))
     ]
     want = pairs.run(pairs.loop_of(B, batch=3), PROMPTS, params)
