@@ -201,8 +201,7 @@ def _read_on_device(
         found["picks"] = gumbel_argmax(together, sent["keys"])
         found["picked"] = together.gather(1, found["picks"].unsqueeze(1)).squeeze(1)
         if filtered and len(question.sampled):
-            picks = found["picks"][: len(question.sampled)].unsqueeze(1)
-            found["confidence"] = _select(model, question.sampled, sent["sampled"]).gather(1, picks).squeeze(1)
+            found["confidence"] = model[sent["sampled"], found["picks"][: len(question.sampled)]]
     if question.entropy:
         found["entropy"] = entropies(model)
     if len(question.reported):

@@ -219,7 +219,7 @@ def test_a_preset_and_what_is_given_beside_it(capsys: pytest.CaptureFixture[str]
     """A line of the file goes before the command line, with its own preset too."""
     lines = [{}, {"preset": "baseline"}, {"gamma": 2}, {"drafter": "self"}]
     path = prompts_file(tmp_path, *({"prompt": "What is the capital of France?"} | line for line in lines))
-    paper, plain, short, own = answers(capsys, "generate", "--prompts", path, "--json", "--preset", "paper")
+    paper, plain, short, own = answers(capsys, "--prompts", path, "--preset", "paper")
     assert paper["drafted"] > 0
     assert paper["bonus"] == short["bonus"] == 0
     assert max(map(int, paper["accept_histogram"])) == 4

@@ -26,7 +26,7 @@ MAX_TO_DEVICE, MAX_TO_HOST, MAX_LAUNCHES = 3, 1, 40
 MORE_LAUNCHES = {
     "simsd, branches": 44,
     "exact": 60,
-    "simsd, filters": 84,
+    "simsd, filters": 85,
     "simsd, logit_bias and min_tokens": 42,
     "simsd, logprobs": 52,
 }
