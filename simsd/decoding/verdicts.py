@@ -11,7 +11,7 @@ from simsd.messages.round import BlockVerdict, DraftedBlock, Proposal, Work
 from simsd.messages.worker import WorkerInfo
 from simsd.verification.accept import Decision, TokenTests
 from simsd.verification.rows import Rows
-from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, speculate
+from simsd.verification.schemes import Denoising, Forced, Limits, Verification, Want, lay_chain
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ def look_at(
     asked: list[tuple[Work, Rows]], proposals: dict[str, Proposal], limits: Limits, wants: list[Want]
 ) -> list[Look]:
     """Choose how each sequence's blocks are verified. Their rows are added, and `wants` gets an entry for each logits
-    row. Between the rows of two blocks come those of the first one as it was drafted, as if it were committed.
+    row.
 
     asked: the works whose open block comes with the forward, and their rows so far. A sequence that expects a proposal
     and has none, because its draft is catching up, is left out; so its answer does not depend on timing.
@@ -61,19 +61,16 @@ def look_at(
     for work, rows in asked:
         assert work.block is not None
         proposal = proposals.get(work.seq_id, work.proposal)
-        chain: list[tuple[Verification, DraftedBlock | None]] = []
-        if work.forced:
-            chain = [(Forced(work.params, work.block, work.forced), None)]
-        elif proposal is not None:
-            chain = [(each, each.drafted) for each in speculate(work.params, work.block, proposal, limits)]
-        elif not work.gamma:
-            chain = [(Denoising(work.params, work.block), None)]
-        for index, (verification, drafted) in enumerate(chain):
-            if index:
-                rows.assume(looks[-1].filled, looks[-1].verification.block.start, work.block.size)
+        if proposal is not None and not work.forced:
+            for each, span, tested in lay_chain(work.params, work.block, proposal, limits, rows, wants):
+                looks.append(Look(work, each, each.drafted, span, tested))
+        elif work.forced or not work.gamma:
+            plain: Verification = Denoising(work.params, work.block)
+            if work.forced:
+                plain = Forced(work.params, work.block, work.forced)
             first = len(wants)
-            tested = verification.lay(rows, wants)
-            looks.append(Look(work, verification, drafted, range(first, len(wants)), tested))
+            tested = plain.lay(rows, wants)
+            looks.append(Look(work, plain, None, range(first, len(wants)), tested))
     return looks
 
 

@@ -88,8 +88,6 @@ class PagePool:
         Assumed blocks that equal `known` are committed. Those behind them are kept as far as they equal `assumed`,
         which is still taken for granted, and the others are forgotten. All lists are whole blocks.
         """
-        if not sequence.assumed:
-            return
         expected, agree = known + assumed, 0
         for start in range(0, min(len(sequence.assumed), len(expected)), block_size):
             if sequence.assumed[start : start + block_size] != expected[start : start + block_size]:

@@ -19,6 +19,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "remasking": "static",
         "gamma": 0,
         "draft_steps": 0,
+        "lookahead": 0,
         "steps": 0,
         "fallback": "target",
         "adaptive": False,

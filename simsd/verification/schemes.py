@@ -300,11 +300,25 @@ def speculation(params: DecodeParams) -> type[Speculation]:
     return SPECULATION[params.layout if params.method == "simsd" else params.method]
 
 
-def speculate(params: DecodeParams, block: BlockState, proposal: Proposal, limits: Limits) -> list[Speculation]:
-    """Return the verifications of a proposal's blocks, of which the open `block` is the first."""
+def lay_chain(
+    params: DecodeParams, block: BlockState, proposal: Proposal, limits: Limits, rows: Rows, wants: list[Want]
+) -> list[tuple[Speculation, range, list[int]]]:
+    """Choose the verifications of a proposal's blocks, of which the open `block` is the first, and lay their rows.
+
+    Between the rows of two blocks come those of the first one as it was drafted, as if it were committed. Returns each
+    verification with the range of its logits rows, and what its `lay` returned.
+    """
     # Committing one block comes before all rows of a chain, and its rows must not depend on whether there is one.
     room = Limits(limits.max_rows - block.size, limits.aligned)
-    return list(speculation(params).of_chain(params, links_of(block, proposal), room))
+    laid: list[tuple[Speculation, range, list[int]]] = []
+    for each in speculation(params).of_chain(params, links_of(block, proposal), room):
+        if laid:
+            before = laid[-1][0]
+            rows.assume(before.block.with_tokens(before.drafted.entries()), before.block.start, block.size)
+        first = len(wants)
+        tested = each.lay(rows, wants)
+        laid.append((each, range(first, len(wants)), tested))
+    return laid
 
 
 def _lay_copies(

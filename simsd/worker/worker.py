@@ -262,7 +262,8 @@ class Worker:
             held, decided = self.pool.sequences.get(work.seq_id), judged.get(work.seq_id)
             blocks = decided.blocks if decided else []
             if blocks and proposals and (proposal := proposals.items.get(work.seq_id)):
-                blocks = blocks + undecided(work, proposal.blocks[len(blocks) :])
+                rest = proposal.blocks[len(blocks) :]
+                blocks = blocks + undecided(work, rest) if rest else blocks
             verdicts[work.seq_id] = Verdict(
                 cached=len(held.tokens) if held else 0,
                 blocks=blocks,
@@ -324,7 +325,8 @@ class Worker:
             if kv is None or not work.start <= len(kv.tokens) <= work.start + len(work.commit):
                 continue
             taken = assumed.get(work.seq_id, []) if assumed else []
-            self.pool.settle(kv, work.commit[len(kv.tokens) - work.start :], taken, block_size)
+            if kv.assumed:
+                self.pool.settle(kv, work.commit[len(kv.tokens) - work.start :], taken, block_size)
             owed = work.commit[len(kv.tokens) - work.start :]
             ready = work.block is not None and len(owed) <= block_size
             commits = owed if ready else owed[: work.commit_limit // block_size * block_size]

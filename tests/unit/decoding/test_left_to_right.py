@@ -33,7 +33,6 @@ def test_greedy_branches_are_vanilla(block_size: int, drafted_by: Literal["shipp
     draft: Worker | None = pairs.random_draft(block_size) if drafted_by == "random" else None
     prompts = [pairs.chat(question.prompt) for question in pairs.heldout(8)]
     loop = pairs.loop_of(block_size, draft)
-    few_steps = pairs.run(loop, prompts, [replace(BASE, method="vanilla", steps=2)] * len(prompts))
     want = pairs.run(loop, prompts, [replace(BASE, method="vanilla")] * len(prompts))
     params = [replace(BASE, layout="branches", **VARIANTS[i % len(VARIANTS)]) for i in range(len(prompts))]
     got = pairs.run(loop, prompts, params)
@@ -45,7 +44,6 @@ def test_greedy_branches_are_vanilla(block_size: int, drafted_by: Literal["shipp
                 model.model, prompts[i], plain, block_size, model.info.mask_token_id, model.info.eos_token_ids
             )
             assert reference.margin < oracle.TIE, f"{params[i]} differs without a tie: {a.text!r} {b.text!r}"
-    assert any(a.token_ids != b.token_ids for a, b in zip(few_steps, want, strict=True))
     assert sum(c.stats.accepted for c in got) > (100 if drafted_by == "shipped" else 0)
     assert sum(c.stats.bonus for c in got) > 0 or drafted_by == "random"
 

@@ -167,7 +167,7 @@ def test_a_chain_keeps_its_budget_and_begins_each_block_at_its_beginning(
     case: tuple[list[DraftedBlock], DecodeParams, int, int, int],
 ) -> None:
     blocks, params, step, size, budget = case
-    listed = chain_states(blocks, params, step, size, budget)
+    listed = chain_states(blocks, params, step, size, len(blocks[0].offsets), budget)
     assert 1 <= len(listed) <= len(blocks)
     rows = sum(len(states) for states in listed) * size + (len(listed) - 1) * size
     assert rows <= max(budget, size)
@@ -182,9 +182,9 @@ def test_a_chain_keeps_its_budget_and_begins_each_block_at_its_beginning(
 @given(cases())
 def test_a_chain_of_one_block_is_that_block(case: tuple[DraftedBlock, DecodeParams, int, int, int]) -> None:
     proposal, params, step, size, budget = case
-    assert chain_states([proposal], params, step, size, budget * size) == [
-        drafted_states(proposal, params, step, size, budget)
-    ]
+    for opened in {len(proposal.offsets), size}:
+        listed = drafted_states(proposal, params, step, size, opened, budget)
+        assert chain_states([proposal], params, step, size, opened, budget * size) == [listed]
 
 
 def test_blocks_beyond_are_worth_the_chance_to_get_there() -> None:
@@ -192,7 +192,7 @@ def test_blocks_beyond_are_worth_the_chance_to_get_there() -> None:
     params = DecodeParams(method="exact", remasking="sequential").resolve(2)
 
     def listed(copies: int, *confidence: list[float]) -> list[list[int]]:
-        return chain_states([proposal_of([0, 1], each) for each in confidence], params, 0, 2, 2 * copies)
+        return chain_states([proposal_of([0, 1], each) for each in confidence], params, 0, 2, 2, 2 * copies)
 
     sure, doubtful = [0.9, 0.9], [0.5, 0.5]
     # Worth 1 and .9; then .81 and .729 in the second block; then .656 and .59 in the third. Blocks between cost a copy.
@@ -211,4 +211,4 @@ def test_the_step_counts_anew_in_each_block() -> None:
     """Three steps for four positions reveal two, one, one; the first block has had its first step."""
     params = DecodeParams(method="exact", remasking="sequential", steps=3).resolve(4)
     blocks = [proposal_of([2, 3], [0.9] * 2), proposal_of([0, 1, 2, 3], [0.9] * 4)]
-    assert chain_states(blocks, params, 1, 4, 400) == [[0, 0b01], [0, 0b0011, 0b0111]]
+    assert chain_states(blocks, params, 1, 4, 2, 400) == [[0, 0b01], [0, 0b0011, 0b0111]]
