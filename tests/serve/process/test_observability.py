@@ -232,7 +232,7 @@ def test_scraped_counters_are_what_requests_were_told(command: Command) -> None:
     """Requests of every method, one of them twice; then one that is refused and one that leaves."""
     methods = ("simsd", "exact", "vanilla", "simsd", "simsd")
     question = "Here is one question of geography, to be answered with one word: what is the capital of France?"
-    answers = [command.ask(question, max_tokens=60, simsd={"method": method}) for method in methods[:4]]
+    answers = [command.ask(question, max_tokens=60, simsd={"method": method, "gamma": 3}) for method in methods[:4]]
     options = {"gamma": 3, "fallback": "target"}
     answers.append(command.ask("Of Rome.", max_tokens=60, ignore_eos=True, temperature=1.0, seed=3, simsd=options))
     bodies = [answer.raise_for_status().json() for answer in answers]
