@@ -8,10 +8,12 @@ from typing import Literal
 
 import pytest
 
+from simsd.in_process import generate_all
 from simsd.messages.request import DecodeParams
 from simsd.worker.worker import Worker
 from tests import oracle
 from tests.unit import pairs
+from tests.unit.loops import Pair, request
 
 BASE = DecodeParams(remasking="sequential", max_tokens=24)
 VARIANTS = [
@@ -46,6 +48,19 @@ def test_greedy_branches_are_vanilla(block_size: int, drafted_by: Literal["shipp
             assert reference.margin < oracle.TIE, f"{params[i]} differs without a tie: {a.text!r} {b.text!r}"
     assert sum(c.stats.accepted for c in got) > (100 if drafted_by == "shipped" else 0)
     assert sum(c.stats.bonus for c in got) > 0 or drafted_by == "random"
+
+
+def test_the_text_is_that_of_vanilla_with_one_token_a_step(pair: Pair) -> None:
+    """Whatever `steps` of `simsd` is. On a random pair, where tokens that are revealed together do not fit."""
+    loop = pair.loop(pair.worker("target"), pair.worker("draft"))
+
+    def answered(**params: object) -> list[list[int]]:
+        asked = [request(f"{n}", n, remasking="sequential", **params) for n in (5, 18, 40)]  # type: ignore[arg-type]
+        return [done.token_ids for done in generate_all(loop, asked)]
+
+    want = answered(method="vanilla")
+    assert answered(layout="branches", steps=2) == answered(layout="branches", steps=1, draft_steps=1) == want
+    assert answered(method="vanilla", steps=2) != want
 
 
 def test_the_approximation_of_paired_rows_hardly_shows() -> None:
