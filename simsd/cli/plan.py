@@ -11,7 +11,8 @@ from simsd.errors import ConfigError
 from simsd.models.checkpoint import load_model_config
 from simsd.models.config import ModelConfig
 from simsd.models.files import resolve_model
-from simsd.planning.capacity import GPUS, Load, Memory, Pair, Plan, Roofline, Speculation, plan
+from simsd.planning.capacity import Load, Memory, Pair, Plan, Speculation, plan
+from simsd.planning.costs import GPUS, Roofline
 from simsd.planning.shapes import SHAPES, config_of
 
 EPILOG = """examples:
