@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simsd.errors import ConfigError
-from simsd.planning.costs import ForwardCost, Roofline, check
+from simsd.planning.costs import ForwardCost, Roofline, require
 
 MEMORY_SHARE = 0.9
 """The share of a GPU's memory for weights and KV. The rest is for activations, CUDA's context and fragmentation."""
@@ -31,11 +31,11 @@ class Speculation:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        check("block_size", self.block_size, 1, 64)
-        check("gamma", self.gamma, 0, self.block_size)
-        check("draft_steps", self.draft_steps, min(1, self.gamma), self.gamma)
-        check("acceptance", self.acceptance, 0, 1)
-        check("steps", self.steps or self.block_size, 1, self.block_size)
+        require("block_size", self.block_size, 1, 64)
+        require("gamma", self.gamma, 0, self.block_size)
+        require("draft_steps", self.draft_steps, min(1, self.gamma), self.gamma)
+        require("acceptance", self.acceptance, 0, 1)
+        require("steps", self.steps or self.block_size, 1, self.block_size)
 
     def after_round(self, open_positions: int) -> dict[int, float]:
         """Return the probability of each number of open positions that a round can leave."""
@@ -119,10 +119,10 @@ class Load:
     cached_tokens: int = 0
 
     def __post_init__(self) -> None:
-        check("rate", self.rate, 0)
-        check("prompt_tokens", self.prompt_tokens, 1)
-        check("answer_tokens", self.answer_tokens, 1)
-        check("cached_tokens", self.cached_tokens, 0, self.prompt_tokens)
+        require("rate", self.rate, 0)
+        require("prompt_tokens", self.prompt_tokens, 1)
+        require("answer_tokens", self.answer_tokens, 1)
+        require("cached_tokens", self.cached_tokens, 0, self.prompt_tokens)
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class Pair:
     prefill_rows: int = 256
 
     def __post_init__(self) -> None:
-        check("overhead_s", self.overhead_s, 0)
-        check("prefill_rows", self.prefill_rows, 1)
+        require("overhead_s", self.overhead_s, 0)
+        require("prefill_rows", self.prefill_rows, 1)
 
     def round_s(self, running: float, context: float, prefill: float = 0.0) -> float:
         """Return the seconds of a round of `running` sequences and, in both models, `prefill` rows of a prompt."""
@@ -258,7 +258,7 @@ def plan(pair: Pair, load: Load, most_running: int, headroom: float = 0.8, laten
     latency_s: the longest time of a request, if it is given. `ConfigError` if no number of pairs is that fast, or not
     even one request fits.
     """
-    check("headroom", headroom, 0.01, 1)
+    require("headroom", headroom, 0.01, 1)
     if most_running < 1:
         raise ConfigError("not even one request's KV fits; use a larger GPU, or shorter requests")
     alone = pair.request_s(1, load)

@@ -6,7 +6,7 @@ the block comes to stand exactly as it was drafted. All results are expected val
 probabilities, which were measured or assumed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simsd.planning.costs import check
+from simsd.planning.costs import require
 
 Chances = NDArray[np.float64]
 MAX_DEPTH = 8
@@ -37,10 +37,12 @@ class Fate:
 class Method(Protocol):
     """A way to decode. `opened` positions are open in the block that is looked at.
 
-    drafts: whether a draft model takes part.
+    drafts: whether a draft model takes part. whole: whether the last block of an answer is as good as full before the
+    answer's end is known in it. If not, what is behind the end costs no round of its own.
     """
 
     drafts: ClassVar[bool]
+    whole: ClassVar[bool]
 
     def fate(self, opened: int) -> Fate: ...
 
@@ -53,10 +55,11 @@ class Method(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """`vanilla` that reveals a fixed number of positions a step, by any order."""
+    """`vanilla` that reveals a fixed number of positions a step, the surest first."""
 
     tokens_a_step: int = 1
     drafts: ClassVar[bool] = False
+    whole: ClassVar[bool] = True
 
     def fate(self, opened: int) -> Fate:
         return Fate(_only(min(self.tokens_a_step, opened), opened), 0.0)
@@ -74,9 +77,10 @@ class Dynamic:
 
     share: float
     drafts: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check("share", self.share, 0, 1)
+        require("share", self.share, 0, 1)
 
     def fate(self, opened: int) -> Fate:
         return Fate(reveals(self.share, opened), 0.0)
@@ -94,9 +98,10 @@ class LeftToRight:
 
     acceptance: float
     drafts: ClassVar[bool] = True
+    whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check("acceptance", self.acceptance, 0, 1)
+        require("acceptance", self.acceptance, 0, 1)
 
     def fate(self, opened: int) -> Fate:
         stops = np.zeros(opened + 1)
@@ -115,20 +120,24 @@ class States:
     """`exact` over dynamic remasking: the target's own steps through drafted states.
 
     acceptance: the probability that a token that a step reveals is the drafted one. share: as in `Dynamic`.
-    foreseen: the probability that the state to which such a step leads is among those that were looked at.
+    draft_share: the probability that the draft is as sure of a position. It decides how many states are looked at.
+    foreseen: the probability that the state to which a step with drafted tokens leads is among those looked at, if the
+    block is not full.
     states: how many states of a block are looked at, at most.
     """
 
     acceptance: float
     share: float
+    draft_share: float
     foreseen: float = 1.0
     states: int = 8
     drafts: ClassVar[bool] = True
+    whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("acceptance", "share", "foreseen"):
-            check(name, getattr(self, name), 0, 1)
-        check("states", self.states, 1)
+        for name in ("acceptance", "share", "draft_share", "foreseen"):
+            require(name, getattr(self, name), 0, 1)
+        require("states", self.states, 1)
 
     def fate(self, opened: int) -> Fate:
         stops, stands = np.zeros(opened + 1), 0.0
@@ -149,25 +158,21 @@ class States:
         return Fate(stops, stands)
 
     def rows(self, opened: int, block_size: int) -> float:
-        return block_size * float(sum(1 - at[0] for at in self._looked_at(opened)))
+        return block_size * sum(chance for chance, _ in self._looked_at(opened))
 
     def logits(self, opened: int) -> float:
-        return float(sum(at @ np.arange(opened + 1) for at in self._looked_at(opened)))
+        return sum(chance * left for chance, left in self._looked_at(opened))
 
-    def _looked_at(self, opened: int) -> list[Chances]:
-        """Return, for each state that may be looked at, the probability of each number of open positions.
+    def _looked_at(self, opened: int) -> Iterator[tuple[float, int]]:
+        """Iterate over the states that may be looked at, as (probability that it is, its open positions).
 
-        The draft is assumed to foresee as many steps as the target takes. A full block needs no state.
+        The draft expects that the first step reveals all positions that it is sure of, and each later step one. A full
+        block needs no state.
         """
-        found, at = [], _only(opened, opened)
-        while len(found) < self.states and at[0] < 1 - 1e-9:
-            found.append(at)
-            following = np.zeros(opened + 1)
-            following[0] = at[0]
-            for left in range(1, opened + 1):
-                following[left::-1] += at[left] * reveals(self.share, left)
-            at = following
-        return found
+        yield 1.0, opened
+        for taken, chance in enumerate(reveals(self.draft_share, opened)):
+            for left in range(opened - taken, max(0, opened - taken - self.states + 1), -1):
+                yield float(chance), left
 
 
 def _only(value: int, most: int) -> Chances:
@@ -199,7 +204,7 @@ class Depths:
     @classmethod
     def always(cls, depth: int) -> "Depths":
         """Draft as many blocks in every round."""
-        check("depth", depth, 0, MAX_DEPTH)
+        require("depth", depth, 0, MAX_DEPTH)
         return cls(depth, (depth,) * (depth + 1))
 
 
@@ -289,10 +294,10 @@ def count(method: Method, block_size: int, first: int, positions: int, depths: D
     first: how many tokens of the prompt stand in the first block. positions: of the answer, with the EOS that ends it;
     nothing is drafted in blocks behind the last.
     """
-    check("first", first, 0, block_size - 1)
-    check("positions", positions, 1)
-    end = first + positions
-    last = -(-end // block_size) - 1
+    require("first", first, 0, block_size - 1)
+    require("positions", positions, 1)
+    last = -(-(first + positions) // block_size) - 1
+    end = (last + 1) * block_size if method.whole else first + positions
     # visits[p, d]: expected rounds that begin after p positions, counted from the first block's start, at depth d.
     visits = np.zeros((end + 1, len(depths.on)))
     visits[first, depths.anew] = 1.0
@@ -316,17 +321,15 @@ def count(method: Method, block_size: int, first: int, positions: int, depths: D
     return Counts(tuple(by_blocks.tolist()), float(anew), float(committed), float(rows), float(logits))
 
 
-def share_of(steps: float, block_size: int, answers: Sequence[tuple[int, int]]) -> float:
-    """Return the share of open positions that a dynamic step reveals, if these answers take so many steps altogether.
-
-    answers: `first` and `positions` of each, as in `count`. Fewer steps than there are blocks give 1.
-    """
-
-    def expected(share: float) -> float:
-        return sum(count(Dynamic(share), block_size, *answer, Depths.always(0)).rounds for answer in answers)
-
+def share_of(falling: Callable[[float], float], value: float) -> float:
+    """Return the share, 0 to 1, at which a falling function has this value; of those out of reach, the nearer end."""
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if expected(middle) > steps else (low, middle)
+        low, high = (middle, high) if falling(middle) > value else (low, middle)
     return high
+
+
+def dynamic_steps(share: float, block_size: int, first: int, positions: int) -> float:
+    """Return the expected steps of `vanilla` with dynamic remasking for an answer as in `count`."""
+    return count(Dynamic(share), block_size, first, positions, Depths.always(0)).rounds

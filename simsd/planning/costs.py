@@ -11,7 +11,7 @@ from simsd.errors import ConfigError
 from simsd.models.config import ModelConfig
 
 
-def check(name: str, value: float, low: float, high: float = math.inf) -> None:
+def require(name: str, value: float, low: float, high: float = math.inf) -> None:
     """Raise a `ConfigError` that names the value and its bounds unless it lies within them."""
     if not low <= value <= high:  # NaN is refused, too.
         allowed = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
@@ -31,7 +31,7 @@ class Gpu:
 
     def __post_init__(self) -> None:
         for name in ("bandwidth", "flops", "memory"):
-            check(name, getattr(self, name), 1)
+            require(name, getattr(self, name), 1)
 
 
 GPUS = {
@@ -73,9 +73,9 @@ class Roofline:
     launch_s: float = 250e-6
 
     def __post_init__(self) -> None:
-        check("bandwidth_share", self.bandwidth_share, 0.01, 1)
-        check("flops_share", self.flops_share, 0.01, 1)
-        check("launch_s", self.launch_s, 0)
+        require("bandwidth_share", self.bandwidth_share, 0.01, 1)
+        require("flops_share", self.flops_share, 0.01, 1)
+        require("launch_s", self.launch_s, 0)
 
     @property
     def stored_bytes(self) -> int:

@@ -13,15 +13,17 @@ from typing import Literal
 
 from simsd.errors import ConfigError
 from simsd.planning.chain import MAX_DEPTH, Counts, Depths, Dynamic, LeftToRight, Method, States, Static, count
-from simsd.planning.costs import ForwardCost, check
+from simsd.planning.costs import ForwardCost, require
 
 Way = Literal["in turns", "beside"]
 """How draft and target share the time: on one device or in one process they take turns. With a device or a process of
 its own the draft works beside the target."""
-SHARE = 0.98
-"""The share of open positions that a dynamic step (threshold .9) of the shipped pair's target reveals."""
+SHARE, DRAFT_SHARE = 0.98, 0.88
+"""The share of a block's open positions of which the shipped pair's target and draft are sure (threshold .9)."""
 FORESEEN = 0.5
 """The probability that `exact` looks at the state to which a step of the shipped pair's target leads."""
+STATES = 8
+"""The states of a block that the default of `row_budget` allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class Machine:
     sequence_s: float = 0.0
 
     def __post_init__(self) -> None:
-        check("overhead_s", self.overhead_s, 0)
-        check("sequence_s", self.sequence_s, 0)
+        require("overhead_s", self.overhead_s, 0)
+        require("sequence_s", self.sequence_s, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,9 @@ class Setting:
     draft_steps: int = 1
 
     def __post_init__(self) -> None:
-        check("block_size", self.block_size, 1, 64)
-        check("depth", self.depth, 0, MAX_DEPTH if self.method.drafts else 0)
-        check("draft_steps", self.draft_steps, 1, self.block_size)
+        require("block_size", self.block_size, 1, 64)
+        require("depth", self.depth, 0, MAX_DEPTH if self.method.drafts else 0)
+        require("draft_steps", self.draft_steps, 1, self.block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +195,19 @@ def _depths(machine: Machine, setting: Setting, running: int, context: float) ->
     return Depths(0, tuple(on))
 
 
-def methods(acceptance: float, share: float, foreseen: float = FORESEEN, states: int = 8) -> dict[str, Method]:
+def methods(
+    acceptance: float,
+    share: float,
+    draft_share: float = DRAFT_SHARE,
+    foreseen: float = FORESEEN,
+    states: int = STATES,
+) -> dict[str, Method]:
     """Return the methods that are predicted, by name."""
     return {
         "vanilla static": Static(),
         "vanilla dynamic": Dynamic(share),
         "simsd left to right": LeftToRight(acceptance),
-        "exact over dynamic": States(acceptance, share, foreseen, states),
+        "exact over dynamic": States(acceptance, share, draft_share, foreseen, states),
     }
 
 
@@ -230,9 +238,7 @@ def survey(
         for name, method in named.items():
             settings = [Setting(method, block_size)]
             if method.drafts:
-                settings = [
-                    Setting(method, block_size, depth, way, draft_steps) for depth in depths for way in ways
-                ]
+                settings = [Setting(method, block_size, depth, way, draft_steps) for depth in depths for way in ways]
             lines += [Line(name, batch, each, predict(machine, each, [answer] * batch)) for each in settings]
     return lines
 
