@@ -305,12 +305,13 @@ def speed_table(lines: list[Line]) -> str:
         row = cells.setdefault((line.name, line.setting.depth), {})
         row[line.batch, line.setting.way] = f"{line.prediction.tokens_per_s:.0f}"
     columns = [(batch, way) for batch in batches for way in ways]
-    texts = ["Predicted tokens/s of the whole batch, decoding alone (docs/capacity.md). Draft and target work in turns"]
-    texts[0] += " or beside each other." if len(ways) > 1 else "."
+    texts = ["Predicted tokens/s of the whole batch, decoding alone (docs/capacity.md)."]
+    if len(ways) > 1:
+        texts.append("Draft and target take turns, or work beside each other on devices of their own.")
     texts += ["", f"{'':<21} {'lookahead':>9}" + "".join(f"{f'batch {batch}':>12}" for batch, _ in columns)]
     texts += [f"{'':<31}" + "".join(f"{way:>12}" for _, way in columns)]
     for (name, depth), row in cells.items():
-        drafts = len(row) > len(batches) or name.startswith(("simsd", "exact"))
+        drafts = any(line.setting.method.drafts for line in lines if line.name == name)
         texts.append(
             f"{name:<21} {depth if drafts else '-':>9}" + "".join(f"{row.get(column, ''):>12}" for column in columns)
         )
@@ -324,7 +325,7 @@ def _best(line: Line) -> str:
     round_s = found.seconds * line.batch / found.rounds
     parts = ", ".join(f"{name} {1e3 * round_s * s / found.seconds:.1f}" for name, s in found.parts.items() if s)
     return (
-        f"best at {line.batch}: {line.name}{how}: {found.tokens_per_s:.0f} tokens/s, "
+        f"best at batch {line.batch}: {line.name}{how}: {found.tokens_per_s:.0f} tokens/s, "
         f"{found.tokens_per_verification:.2f} tokens a verification; bounded by {found.bound} ({parts} ms a round)"
     )
 

@@ -215,8 +215,11 @@ def check(
     always measured in turns.
     """
     learning, rest = asked[: len(asked) // 3], asked[len(asked) // 3 :]
-    if len(learning) < 1 or len(rest) < max(batches):
-        raise ConfigError(f"{len(asked)} prompts are too few for batches of {max(batches)}: at least 3 of 2 each")
+    if not learning or len(rest) < max(batches):
+        raise ConfigError(
+            f"prompts must be more than {len(asked)}: a third is learned from, and the rest must fill {max(batches)} "
+            "at a time"
+        )
     params, watch, found = settings_of(max_tokens), Watch(), {}
     for block_size in block_sizes:
         note(f"B={block_size}: learning from {len(learning)} prompts in {len(LEARNING_BATCHES)} batch sizes")
