@@ -236,31 +236,15 @@ def table(found: Plan, memory: Memory, reserved: int) -> str:
 
 def _speed(args: argparse.Namespace) -> int:
     target, draft, memory, fit = _models(args)
-    block_size, load = _block_size(args, target), _load(args, 0.0)
+    block_size = _block_size(args, target)
     if args.gamma not in (0, block_size):
         raise ConfigError(f"--speed predicts whole drafted blocks: gamma must be 0 or {block_size}; got {args.gamma}")
-    share = SHARE
-    if args.tokens_a_step is not None:
-        require("tokens_a_step", args.tokens_a_step, 1, block_size)
-        share = share_of(lambda share: dynamic_steps(share, block_size, 0, block_size), block_size / args.tokens_a_step)
     batches = _numbers(args.batches or "1,8,32", "--batches", 1)
-    depths = _numbers(args.lookahead or ",".join(map(str, range(MAX_DEPTH + 1))), "--lookahead", 0)
-    fitting = [batch for batch in batches if batch <= fit]
+    fitting, left_out = [[batch for batch in batches if (batch <= fit) == fits] for fits in (True, False)]
     if not fitting:
         raise ConfigError(f"the KV of {min(batches)} requests does not fit; that of {fit} does")
-    named = methods(args.acceptance, share, args.draft_share, args.foreseen, args.states)
-    ways: tuple[Way, ...] = ("in turns",) if args.shared else ("in turns", "beside")
-    lines = survey(
-        Machine(target, draft, args.overhead_ms / 1e3),
-        {name: method for name, method in named.items() if draft is not None or not method.drafts},
-        block_size,
-        args.draft_steps or 1,
-        Answer(load.prompt_tokens, load.answer_tokens),
-        depths,
-        fitting,
-        ways,
-    )
-    left_out = [batch for batch in batches if batch > fit]
+    share = _share(args, block_size)
+    lines = _survey(args, Machine(target, draft, args.overhead_ms / 1e3), block_size, share, fitting)
     if args.json:
         facts = {
             "prediction": "tokens/s",
@@ -278,6 +262,33 @@ def _speed(args: argparse.Namespace) -> int:
         for batch in left_out:
             _note(f"a batch of {batch} is left out: the KV of {fit} requests fits")
     return 0
+
+
+def _share(args: argparse.Namespace, block_size: int) -> float:
+    """Return the share of open positions that a dynamic step reveals."""
+    if args.tokens_a_step is None:
+        return SHARE
+    require("tokens_a_step", args.tokens_a_step, 1, block_size)
+    return share_of(lambda share: dynamic_steps(share, block_size, 0, block_size), block_size / args.tokens_a_step)
+
+
+def _survey(
+    args: argparse.Namespace, machine: Machine, block_size: int, share: float, batches: list[int]
+) -> list[Line]:
+    """Predict what the options ask for."""
+    load = _load(args, 0.0)
+    named = methods(args.acceptance, share, args.draft_share, args.foreseen, args.states)
+    ways: tuple[Way, ...] = ("in turns",) if args.shared else ("in turns", "beside")
+    return survey(
+        machine,
+        {name: method for name, method in named.items() if machine.draft is not None or not method.drafts},
+        block_size,
+        args.draft_steps or 1,
+        Answer(load.prompt_tokens, load.answer_tokens),
+        _numbers(args.lookahead or ",".join(map(str, range(MAX_DEPTH + 1))), "--lookahead", 0),
+        batches,
+        ways,
+    )
 
 
 def _facts(line: Line) -> dict[str, Any]:
