@@ -6,7 +6,7 @@ the block comes to stand exactly as it was drafted. All results are expected val
 probabilities, which were measured or assumed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -34,7 +34,7 @@ class Fate:
     stands: float
 
 
-class Method(Protocol):
+class Method(Hashable, Protocol):
     """A way to decode. `opened` positions are open in the block that is looked at.
 
     drafts: whether a draft model takes part. whole: whether the last block of an answer is as good as full before the
@@ -306,7 +306,7 @@ def count(method: Method, block_size: int, first: int, positions: int, depths: D
         if at % block_size == 0 and at > first:
             committed += visits[at].sum()
         for depth in np.flatnonzero(visits[at]):
-            here, chance = at // block_size, visits[at, depth]
+            here, chance = at // block_size, float(visits[at, depth])
             blocks = range(here, min(last, here + int(depth)) + 1)
             sizes = [block_size * (block + 1) - max(at, block_size * block) for block in blocks]
             opened = [*sizes[:-1], min(sizes[-1], end - max(at, block_size * blocks[-1]))]
