@@ -18,9 +18,9 @@ from simsd.planning.costs import ForwardCost, require
 Way = Literal["in turns", "beside"]
 """How draft and target share the time: on one device or in one process they take turns. With a device or a process of
 its own the draft works beside the target."""
-SHARE, DRAFT_SHARE = 0.98, 0.88
+SHARE, DRAFT_SHARE = 0.97, 0.87
 """The share of a block's open positions of which the shipped pair's target and draft are sure (threshold .9)."""
-FORESEEN = 0.5
+FORESEEN = 0.7
 """The probability that `exact` looks at the state to which a step of the shipped pair's target leads."""
 STATES = 8
 """The states of a block that the default of `row_budget` allows."""

@@ -51,7 +51,8 @@ def settings_of(max_tokens: int) -> Params:
 def at_depth(params: DecodeParams, depth: int) -> DecodeParams:
     """Return the settings with `depth` blocks drafted beyond the open one; `ConfigError` if this version cannot."""
     if "lookahead" in options_of(DecodeParams):
-        return dataclasses.replace(params, lookahead=depth)  # type: ignore[arg-type]
+        setting: dict[str, Any] = {"lookahead": depth}
+        return dataclasses.replace(params, **setting)
     if depth:
         raise ConfigError(f"this version drafts no blocks beyond the open one; depth must be 0, not {depth}")
     return params
@@ -225,7 +226,8 @@ def check(
         note(f"B={block_size}: learning from {len(learning)} prompts in {len(LEARNING_BATCHES)} batch sizes")
         loop = dataclasses.replace(spec, overlap=False).loop(block_size, max(LEARNING_BATCHES))
         found[block_size] = learn(loop, block_size, learning, params, watch)
-    machine, way, rows = machine_of(watch), "beside" if spec.overlap else "in turns", []
+    machine, rows = machine_of(watch), list[dict[str, Any]]()
+    way: Way = "beside" if spec.overlap else "in turns"
     for block_size in block_sizes:
         for batch in batches:
             loop = spec.loop(block_size, batch)

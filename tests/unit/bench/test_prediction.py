@@ -1,11 +1,13 @@
 """What the check of `simsd plan --speed` learns and compares, on tiny random pairs and on rounds made by hand."""
 
+import json
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from simsd.cli import main as cli
 from simsd.errors import ConfigError
 from simsd.messages.options import options_of
 from simsd.messages.request import DecodeParams
@@ -119,3 +121,20 @@ def test_too_few_prompts_are_refused() -> None:
         check(HALF_RIGHT, family_items(1)[:2], [4], [1], [0], TOKENS, print)
     with pytest.raises(ConfigError, match="must fill 8 at a time"):
         check(HALF_RIGHT, family_items(1), [4], [8], [0], TOKENS, print)
+
+
+def test_command(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The options reach the check; what it returns is shown as a table, or as numbers."""
+    asked: list[Any] = []
+
+    def recorded(spec: PairSpec, items: Any, *rest: Any) -> dict[str, Any]:
+        asked.append((spec.overlap, len(items), *rest[:4]))
+        return report
+
+    monkeypatch.setattr(prediction, "check", recorded)
+    assert cli.main(["plan", "--speed", "--check", "--prompts", "9", "--answer-tokens", "64"]) == 0
+    assert capsys.readouterr().out == markdown(report) + "\n"
+    told = ["--overlap", "--lookahead", "0,2", "--batches", "1,16", "--block-size", "8", "--json"]
+    assert cli.main(["plan", "--speed", "--check", *told]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == report["rows"]
+    assert asked == [(False, 9, [4, 8], [1, 4], [0], 64), (True, 60, [8], [1, 16], [0, 2], 256)]
