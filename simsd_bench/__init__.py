@@ -14,6 +14,7 @@
 | `measure.sweep` | numbers of concurrent clients over HTTP and gRPC, and the same requests in this process |
 | `measure.server` | the server that a sweep starts, and the CPU seconds of its parts |
 | `measure.capacity` | the capacity model of `simsd plan` against this machine |
+| `measure.prediction` | the speed that `simsd plan --speed` predicts against this machine |
 | `measure.pair` | the pair under measurement, with weights or without |
 | `measure.methods` | the methods by name, and how long answers are |
 | `measure.prompts` | the prompts |

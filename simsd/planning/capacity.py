@@ -6,142 +6,14 @@ The cost of a forward is a roofline, or a line that was fitted to measured forwa
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
-
-import numpy as np
 
 from simsd.errors import ConfigError
-from simsd.models.config import ModelConfig
+from simsd.planning.costs import ForwardCost, Roofline, require
 
 MEMORY_SHARE = 0.9
 """The share of a GPU's memory for weights and KV. The rest is for activations, CUDA's context and fragmentation."""
-
-
-def _check(name: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low <= value <= high:  # NaN is refused, too.
-        allowed = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
-        raise ConfigError(f"{name} must be {allowed}; got {value:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """The figures of a GPU's data sheet.
-
-    bandwidth: of the memory, in bytes/s. flops: dense, in bfloat16, in FLOP/s. memory: in bytes.
-    """
-
-    bandwidth: float
-    flops: float
-    memory: float
-
-    def __post_init__(self) -> None:
-        for name in ("bandwidth", "flops", "memory"):
-            _check(name, getattr(self, name), 1)
-
-
-GPUS = {
-    "a100": Gpu(2.039e12, 312e12, 80e9),
-    "b200": Gpu(8.0e12, 2250e12, 180e9),
-    "h100": Gpu(3.35e12, 989e12, 80e9),
-    "h200": Gpu(4.8e12, 989e12, 141e9),
-    "l4": Gpu(0.3e12, 121e12, 24e9),
-    "l40s": Gpu(0.864e12, 362e12, 48e9),
-}
-
-
-class ForwardCost(Protocol):
-    """The cost of a forward in seconds.
-
-    rows: of all `sequences` together. logits: the number of rows that want logits. context: cached tokens of each
-    sequence.
-    """
-
-    def seconds(self, rows: float, logits: float, sequences: float, context: float) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """A forward takes as long as the longest of reading memory, multiplying and launching kernels, which overlap.
-
-    weight_bytes: bytes of a weight, and of a number in the KV. bandwidth_share, flops_share: the shares of the data
-    sheet's figures that are reached. launch_s: seconds to launch the kernels of one layer.
-    """
-
-    model: ModelConfig
-    gpu: Gpu
-    weight_bytes: int = 2
-    bandwidth_share: float = 0.7
-    flops_share: float = 0.5
-    launch_s: float = 250e-6
-
-    def __post_init__(self) -> None:
-        _check("bandwidth_share", self.bandwidth_share, 0.01, 1)
-        _check("flops_share", self.flops_share, 0.01, 1)
-        _check("launch_s", self.launch_s, 0)
-
-    @property
-    def stored_bytes(self) -> int:
-        """The bytes of all weights."""
-        return self.model.parameters * self.weight_bytes
-
-    @property
-    def kv_bytes(self) -> int:
-        """The bytes of one token's KV: a key and a value in every layer."""
-        shape = self.model
-        return 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * self.weight_bytes
-
-    @property
-    def layer_weights(self) -> int:
-        """The number of weights that every row is multiplied with: all but the embedding and the head."""
-        shape = self.model
-        return shape.parameters - shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
-
-    def read_bytes(self, sequences: float, context: float) -> float:
-        """Return the bytes that a forward reads: layers and head once, and the KV of each sequence once."""
-        head = self.model.vocab_size * self.model.hidden_size
-        return (self.layer_weights + head) * self.weight_bytes + sequences * context * self.kv_bytes
-
-    def operations(self, rows: float, logits: float, context: float) -> float:
-        """Return the FLOPs of a forward: two for each weight and row, and attention's two products over the context."""
-        shape = self.model
-        attention = 4 * shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim * context
-        return rows * (2 * self.layer_weights + attention) + logits * 2 * shape.vocab_size * shape.hidden_size
-
-    def seconds(self, rows: float, logits: float, sequences: float, context: float) -> float:
-        reading = self.read_bytes(sequences, context) / (self.gpu.bandwidth * self.bandwidth_share)
-        multiplying = self.operations(rows, logits, context) / (self.gpu.flops * self.flops_share)
-        return max(reading, multiplying, self.model.num_hidden_layers * self.launch_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """The cost of a forward as a line through measured ones: `forward_s` and, for each row, `row_s`, in seconds."""
-
-    forward_s: float
-    row_s: float
-
-    @classmethod
-    def to(cls, measured: Sequence[tuple[int, int, float]]) -> "Fitted":
-        """Fit a line by least squares to calls of (forwards, rows, seconds). Neither part is below 0.
-
-        `ConfigError` for less than two calls.
-        """
-        if len(measured) < 2:
-            raise ConfigError(f"a line needs two measured calls; there are {len(measured)}")
-        counts = np.array([(forwards, rows) for forwards, rows, _ in measured], dtype=float)
-        seconds = np.array([seconds for _, _, seconds in measured])
-        forward_s, row_s = np.linalg.lstsq(counts, seconds, rcond=None)[0]
-        if forward_s < 0:
-            forward_s, row_s = 0.0, counts[:, 1] @ seconds / (counts[:, 1] @ counts[:, 1])
-        elif row_s < 0:
-            forward_s, row_s = counts[:, 0] @ seconds / (counts[:, 0] @ counts[:, 0]), 0.0
-        return cls(float(forward_s), float(row_s))
-
-    def seconds(self, rows: float, logits: float, sequences: float, context: float) -> float:
-        return self.forward_s + self.row_s * rows
 
 
 @dataclass(frozen=True)
@@ -159,11 +31,11 @@ class Speculation:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        _check("block_size", self.block_size, 1, 64)
-        _check("gamma", self.gamma, 0, self.block_size)
-        _check("draft_steps", self.draft_steps, min(1, self.gamma), self.gamma)
-        _check("acceptance", self.acceptance, 0, 1)
-        _check("steps", self.steps or self.block_size, 1, self.block_size)
+        require("block_size", self.block_size, 1, 64)
+        require("gamma", self.gamma, 0, self.block_size)
+        require("draft_steps", self.draft_steps, min(1, self.gamma), self.gamma)
+        require("acceptance", self.acceptance, 0, 1)
+        require("steps", self.steps or self.block_size, 1, self.block_size)
 
     def after_round(self, open_positions: int) -> dict[int, float]:
         """Return the probability of each number of open positions that a round can leave."""
@@ -247,10 +119,10 @@ class Load:
     cached_tokens: int = 0
 
     def __post_init__(self) -> None:
-        _check("rate", self.rate, 0)
-        _check("prompt_tokens", self.prompt_tokens, 1)
-        _check("answer_tokens", self.answer_tokens, 1)
-        _check("cached_tokens", self.cached_tokens, 0, self.prompt_tokens)
+        require("rate", self.rate, 0)
+        require("prompt_tokens", self.prompt_tokens, 1)
+        require("answer_tokens", self.answer_tokens, 1)
+        require("cached_tokens", self.cached_tokens, 0, self.prompt_tokens)
 
 
 @dataclass(frozen=True)
@@ -267,8 +139,8 @@ class Pair:
     prefill_rows: int = 256
 
     def __post_init__(self) -> None:
-        _check("overhead_s", self.overhead_s, 0)
-        _check("prefill_rows", self.prefill_rows, 1)
+        require("overhead_s", self.overhead_s, 0)
+        require("prefill_rows", self.prefill_rows, 1)
 
     def round_s(self, running: float, context: float, prefill: float = 0.0) -> float:
         """Return the seconds of a round of `running` sequences and, in both models, `prefill` rows of a prompt."""
@@ -386,7 +258,7 @@ def plan(pair: Pair, load: Load, most_running: int, headroom: float = 0.8, laten
     latency_s: the longest time of a request, if it is given. `ConfigError` if no number of pairs is that fast, or not
     even one request fits.
     """
-    _check("headroom", headroom, 0.01, 1)
+    require("headroom", headroom, 0.01, 1)
     if most_running < 1:
         raise ConfigError("not even one request's KV fits; use a larger GPU, or shorter requests")
     alone = pair.request_s(1, load)

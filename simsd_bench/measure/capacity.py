@@ -14,7 +14,8 @@ from simsd.eval.datasets import Item
 from simsd.in_process import generate_all
 from simsd.messages.request import DecodeParams, Request
 from simsd.messages.round import Verdicts
-from simsd.planning.capacity import Fitted, Load, Pair, Speculation
+from simsd.planning.capacity import Load, Pair, Speculation
+from simsd.planning.costs import Fitted
 from simsd_bench.measure.pair import PairSpec
 from simsd_bench.measure.prompts import family_items
 from simsd_bench.measure.server import serving

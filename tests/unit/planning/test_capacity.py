@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from simsd.cli.main import main
 from simsd.errors import ConfigError
 from simsd.models.config import ModelConfig
-from simsd.planning.capacity import GPUS, Fitted, Gpu, Load, Memory, Pair, Roofline, Speculation, plan
+from simsd.planning.capacity import Load, Memory, Pair, Speculation, plan
+from simsd.planning.costs import GPUS, Fitted, Gpu, Roofline
 
 MODEL = ModelConfig(
     architecture="SDARForCausalLM",
