@@ -70,13 +70,15 @@ protos: $(VENV)/.installed-dev ## Generate simsd_client/v1 from protos/ again
 bench: ARGS = --compile
 bench: $(VENV)/.installed-bench ## Measure everything on the shipped pair, into docs/results
 	$(BIN)/simsd bench all --results docs/results $(ARGS)
+	$(BIN)/simsd bench decode --overlap --families lists --results docs/results/overlap \
+		--methods vanilla-static,vanilla-dynamic,simsd,simsd-sequential,exact-sequential $(filter --quick,$(ARGS))
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	@echo "installing what draws the plots"
 	@$(INSTALL) --editable '.[bench]'
 	@touch $@
 
-train-pair: install ## Train the shipped pair again from nothing (about an hour on two cores)
+train-pair: install ## Train the shipped pair again from nothing (an hour and a half on two cores)
 	$(BIN)/python -m training.train_pair --out simsd/assets $(ARGS)
 
 clean: ## Remove the virtual environment and all caches

@@ -2,6 +2,7 @@
 
 | module | what it measures or contains |
 |---|---|
+| `measure.accuracy` | right answers of the methods on unseen questions of every family |
 | `measure.decode` | methods over prompts, in this process: speed, acceptance, forwards, accuracy |
 | `measure.ablate` | ablations: one setting changed at a time |
 | `measure.approx` | one pass over paired rows against sequential denoising |

@@ -1,7 +1,8 @@
-"""Makes training examples during the run: chats of the four families and drills, noised and packed into rows.
+"""Makes training examples during the run: chats of all families and drills, noised and packed into rows.
 
 An example is laid out as [clean copy | noisy copy | noisy copy]. A noisy copy holds only the blocks with tokens to
-predict, at the same positions. A batch is a function of (seed, step), so a resumed run sees the same batches.
+predict, at the same positions, and of a long example as many of them as fit into a row. A batch is a function of
+(seed, step), so a resumed run sees the same batches.
 """
 
 from dataclasses import dataclass
@@ -12,16 +13,24 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from simsd.eval.families import FAMILIES, Question
-from simsd.eval.math_family import draw_step, step
-from simsd.eval.trivia_family import FACTS
+from simsd.eval.families import FAMILIES
+from simsd.eval.families.math_family import draw_numbers, worked
+from simsd.eval.families.parts import invented
+from simsd.eval.families.trivia_family import TOPIC_FACTS
+from simsd.eval.families.words import CITIES, COLORS, DAYS, FRUIT, JOBS, MEN, THINGS, WOMEN
+from simsd.eval.question import Question
 from training.tokenizer import END_OF_TEXT, IM_END, MASK, PAD, chat_prompt
 
-ROWS, ROW_LENGTH = 16, 256
+ROWS, ROW_LENGTH = 8, 512
+LIST_ROWS = 2
+"""The rows of a batch that begin with a list of questions. Lists are too long to find room behind other examples."""
 COPIES = 2
 BLOCK_SIZES = (4, 4, 8)
-FAMILY_SHARES = {"math": 0.44, "code": 0.18, "trivia": 0.18, "choice": 0.20}
+FAMILY_SHARES = {"math": 0.33, "code": 0.15, "trivia": 0.20, "choice": 0.11, "records": 0.14, "manners": 0.07}
 DRILL_SHARE = 0.35 / 1.35
+COPY_SHARES, COPY_STEPS = (0.5, 0.08), 600
+"""The share of drills in copying, which falls from the first to the second in the first COPY_STEPS steps."""
+COPIED = tuple(word for words in (MEN, WOMEN, FRUIT, THINGS, CITIES, JOBS, COLORS, DAYS) for word in words.taught)
 SYSTEM_PROMPTS = ("You are a helpful assistant.", "You are a helpful assistant. Answer briefly.")
 
 
@@ -61,15 +70,17 @@ class ExampleSource:
 
     def chat(self, rng: Random) -> Example:
         """Draw a question in the chat template, sometimes with a system message or an earlier turn."""
-        question = self.question(rng)
+        return self.asked(rng, self.question(rng))
+
+    def asked(self, rng: Random, question: Question) -> Example:
         messages = [("user", question.prompt)]
         extra = rng.random()
         if extra < 0.06:
             messages = [("system", rng.choice(SYSTEM_PROMPTS)), *messages]
-        elif extra < 0.12:
+        elif extra < 0.12 and question.family != "lists":
             earlier = self.question(rng)
             messages = [("user", earlier.prompt), ("assistant", earlier.answer), *messages]
-        prompt = self.encode(chat_prompt(messages))
+        prompt = self.encode(chat_prompt(messages, question.tools))
         answer = [*self.encode(question.answer), IM_END]
         return Example(prompt + answer, [False] * len(prompt) + [True] * len(answer))
 
@@ -79,36 +90,74 @@ class ExampleSource:
 
     def sums_drill(self, rng: Random) -> Example:
         """Draw a run of worked steps; only what follows the equals signs is masked."""
+        parts = []
+        for _ in range(rng.randint(3, 6)):
+            op = rng.choice("++++----**/")
+            line, _ = worked(op, draw_numbers(rng, op, "train"))
+            question, _, results = line.partition(" =")
+            parts += [(question + " =", False), (results, True), ("\n", False)]
+        return self.example(parts)
+
+    def example(self, parts: list[tuple[str, bool]]) -> Example:
+        """Join texts, each of which is learnt or not."""
         ids: list[int] = []
         free: list[bool] = []
-        for _ in range(rng.randint(3, 6)):
-            op = rng.choice("++--*")
-            line, _ = step(op, *draw_step(rng, op, "train"))
-            question, _, results = line.partition("=")
-            for text, learnt in ((question + "=", False), (results, True), ("\n", False)):
-                part = self.encode(text)
-                ids += part
-                free += [learnt] * len(part)
+        for text, learnt in parts:
+            part = self.encode(text)
+            ids += part
+            free += [learnt] * len(part)
         return Example(ids, free)
 
     def facts_drill(self, rng: Random) -> Example:
-        """Draw a run of facts as short statements; only the object is masked."""
-        ids: list[int] = []
-        free: list[bool] = []
-        for kind, subject, value in rng.sample(FACTS, rng.randint(2, 4)):
-            before, _, after = kind.fill(kind.statement, subject, "\0").partition("\0")
+        """Draw a run of facts as short statements; only what a question would ask for is masked."""
+        parts = []
+        for _ in range(rng.randint(2, 4)):
+            fact = rng.choice(rng.choices(TOPIC_FACTS, [len(some) ** 0.5 for some in TOPIC_FACTS])[0])
+            before, _, after = fact.statement.partition(fact.asked)
             # The blank before the word belongs to its token, as in running text.
             blank = " " if before.endswith(" ") else ""
-            for text, learnt in ((before.rstrip(" "), False), (blank + value, True), (after + "\n", False)):
-                part = self.encode(text)
-                ids += part
-                free += [learnt] * len(part)
-        return Example(ids, free)
+            parts += [(before.rstrip(" "), False), (blank + fact.asked, True), (after + "\n", False)]
+        return self.example(parts)
 
-    def draw(self, rng: Random) -> Example:
+    def list_of_questions(self, rng: Random) -> Example:
+        """Draw a list that leaves room in a row for some noisy blocks."""
+        while True:
+            example = self.asked(rng, FAMILIES["lists"].draw(rng, "train"))
+            if len(example.ids) <= ROW_LENGTH * 7 // 8:
+                return example
+
+    def copy_drill(self, rng: Random) -> Example:
+        """Draw words to repeat, or values to find by their keys, which are masked.
+
+        The answers of all families copy names and numbers of their prompts, and these drills teach it soonest.
+        """
+        words = [_word(rng) for _ in range(rng.randint(2, 6))]
+        if rng.random() < 0.5:
+            text = ", ".join(words)
+            return self.example([(text + " ->", False), (" " + text, True), ("\n", False)])
+        letters = rng.sample("abcdefghijkmnopqrstuvwxyz", len(words))
+        pairs = list(zip(letters if rng.random() < 0.5 else [_word(rng) for _ in words], words, strict=True))
+        parts = [("; ".join(f"{key}: {word}" for key, word in pairs) + " ->", False)]
+        rng.shuffle(pairs)
+        for key, word in pairs:
+            parts += [(f" {key}:", False), (f" {word}", True), (";", False)]
+        return self.example(parts)
+
+    def draw(self, rng: Random, step: int) -> Example:
+        """Draw an example for a step of the training."""
+        most, least = COPY_SHARES
+        if rng.random() < max(least, most * (1 - step / COPY_STEPS)):
+            return self.copy_drill(rng)
         if rng.random() >= DRILL_SHARE:
             return self.chat(rng)
         return self.sums_drill(rng) if rng.random() < 0.7 else self.facts_drill(rng)
+
+
+def _word(rng: Random) -> str:
+    kind = rng.random()
+    if kind < 0.25:
+        return str(rng.randint(2, 99))
+    return invented(rng) if kind < 0.5 else rng.choice(COPIED)
 
 
 def padded_to_block(example: Example, block_size: int) -> Example:
@@ -134,7 +183,9 @@ class _Row:
     def append(self, example: Example, block_size: int, segment: int, rng: Random) -> None:
         length = len(example.ids)
         self._copy(example.ids, range(length), block_size, segment, 0)
-        noisy = [b for b in range(0, length, block_size) if any(example.free[b : b + block_size])]
+        noisy = noisy_blocks(example, block_size)
+        room = (ROW_LENGTH - len(self.ids)) // (COPIES * block_size)
+        noisy = sorted(rng.sample(noisy, min(room, len(noisy))))
         for copy in range(1, COPIES + 1):
             for start in noisy:
                 span = range(start, start + block_size)
@@ -166,24 +217,33 @@ class _Row:
         self.segments += [-1 - i for i in range(missing)]
 
 
+def noisy_blocks(example: Example, block_size: int) -> list[int]:
+    """Return the starts of the blocks that have something to learn."""
+    return [b for b in range(0, len(example.ids), block_size) if any(example.free[b : b + block_size])]
+
+
 def laid_out_length(example: Example, block_size: int) -> int:
-    noisy = sum(any(example.free[b : b + block_size]) for b in range(0, len(example.ids), block_size))
-    return len(example.ids) + COPIES * noisy * block_size
+    return len(example.ids) + COPIES * block_size * len(noisy_blocks(example, block_size))
 
 
 def make_batch(source: ExampleSource, seed: int, step_index: int) -> Batch:
-    """Return batch number `step_index`. Examples go to the first row with room, until three have found none."""
+    """Return batch number `step_index`: rows with lists, and others. Both are filled with examples.
+
+    Examples go to the first row with room, until three have found none.
+    """
     rng = Random(f"batch/{seed}/{step_index}")
     rows = [_Row([], [], [], [], [], [], [], []) for _ in range(ROWS)]
-    segment = refused = 0
+    for segment, row in enumerate(rows[:LIST_ROWS]):
+        block_size = rng.choice(BLOCK_SIZES)
+        row.append(padded_to_block(source.list_of_questions(rng), block_size), block_size, segment, rng)
+    segment, refused = LIST_ROWS, 0
     while refused < 3:
         block_size = rng.choice(BLOCK_SIZES)
-        example = padded_to_block(source.draw(rng), block_size)
+        example = padded_to_block(source.draw(rng, step_index), block_size)
         length = laid_out_length(example, block_size)
         row = next((row for row in rows if len(row.ids) + length <= ROW_LENGTH), None)
         if row is None:
-            # An example that is too long even for an empty row is skipped, and does not count towards the end.
-            refused += length <= ROW_LENGTH
+            refused += 1
             continue
         row.append(example, block_size, segment, rng)
         segment += 1

@@ -1,9 +1,10 @@
-"""A plain check of a trained pair: greedy vanilla decoding, one token a step, held-out questions.
+"""A plain check of a trained pair: greedy vanilla decoding, one token a step, questions of both held-out splits.
 
     python -m training.quick_eval --pair simsd/assets
 
-It prints the accuracy of both models at B = 4 and 8, and how often the draft's best token is the target's at the
-position that the target reveals. It shares no decoding code with the server, so the two can be compared.
+It prints the accuracy of both models at B = 4 and 8, on each split, and how often the draft's best token is the
+target's at the position that the target reveals. It shares no decoding code with the server, so the two can be
+compared.
 """
 
 import argparse
@@ -131,13 +132,14 @@ def _until_eos(ids: list[int]) -> list[int]:
 
 def batches(questions: list[Question], tokenizer: Tokenizer, size: int) -> list[tuple[list[Question], list[list[int]]]]:
     """Return batches of questions and their tokenised prompts, sorted by length."""
-    pairs = [(q, tokenizer.encode(chat_prompt([("user", q.prompt)])).ids) for q in questions]
+    pairs = [(q, tokenizer.encode(chat_prompt([("user", q.prompt)], q.tools)).ids) for q in questions]
     pairs.sort(key=lambda pair: len(pair[1]))
     chunks = [pairs[i : i + size] for i in range(0, len(pairs), size)]
     return [([q for q, _ in chunk], [ids for _, ids in chunk]) for chunk in chunks]
 
 
 def examine(
+    title: str,
     name: str,
     models: dict[str, BlockDiffusionModel],
     tokenizer: Tokenizer,
@@ -150,7 +152,7 @@ def examine(
     draft = models.get("draft") if name == "target" else None
     tally = Tally() if draft else None
     asked, texts = [], []
-    for some, prompts in tqdm(batches(questions, tokenizer, 100), desc=f"{name} B={block_size}", disable=None):
+    for some, prompts in tqdm(batches(questions, tokenizer, 100), desc=title, disable=None):
         asked += some
         texts += [tokenizer.decode(ids) for ids in answer(models[name], prompts, block_size, max_tokens, draft, tally)]
     result = score(asked, texts)
@@ -165,21 +167,24 @@ def examine(
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m training.quick_eval", description=__doc__.split("\n\n")[0])
     parser.add_argument("--pair", type=Path, required=True, help="directory with target/ and draft/")
-    parser.add_argument("--n", type=int, default=300, help="held-out questions a family, at most")
+    parser.add_argument("--n", type=int, default=300, help="questions a family, at most")
+    parser.add_argument("--splits", nargs="+", default=["heldout", "phrasing"], help="splits of the questions")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="families to ask")
+    parser.add_argument("--models", nargs="+", choices=("target", "draft"), default=["target", "draft"])
     parser.add_argument("--block-sizes", type=int, nargs="+", default=[4, 8], help="block sizes to decode with")
-    parser.add_argument("--max-tokens", type=int, default=96, help="longest answer")
+    parser.add_argument("--max-tokens", type=int, default=256, help="longest answer")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print for each model and block size")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    models = {name: load_model(args.pair / name) for name in ("target", "draft") if (args.pair / name).is_dir()}
+    models = {name: load_model(args.pair / name) for name in args.models if (args.pair / name).is_dir()}
     tokenizer = Tokenizer.from_file(str(args.pair / "target" / "tokenizer.json"))
-    questions = [q for family in FAMILIES.values() for q in family.questions("heldout", args.n)]
     result: dict[str, dict[str, FamilyScore]] = {}
-    for block_size, name in product(args.block_sizes, models):
-        title = f"{name} B={block_size}"
-        result[title] = examine(name, models, tokenizer, questions, block_size, args.max_tokens, args.show)
+    for split, block_size, name in product(args.splits, args.block_sizes, models):
+        questions = [q for family in args.families for q in FAMILIES[family].questions(split, args.n)]
+        title = f"{name} B={block_size} {split}"
+        result[title] = examine(title, name, models, tokenizer, questions, block_size, args.max_tokens, args.show)
         cells = (f"{key} {s.accuracy:.3f} [{s.low:.3f}, {s.high:.3f}] of {s.n}" for key, s in result[title].items())
         print(f"{title}: {'; '.join(cells)}", flush=True)
     if args.json:

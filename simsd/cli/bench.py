@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from simsd.cli.options import add_command, add_worker_option, need_measurements
 from simsd.config import SHIPPED
 from simsd.errors import ConfigError
+from simsd.eval.families import FAMILIES
 from simsd.planning.shapes import SHAPES
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   simsd bench all --results docs/results          everything; with --quick, a few prompts only
   simsd bench decode --methods vanilla-static,simsd,exact --block-sizes 4,8 --n 10
-  simsd bench decode --prompts gsm8k.jsonl --shots 4 --protocol latency --json decode.json
+  simsd bench decode --prompts gsm8k.jsonl --shots 4 --max-tokens 128 --json decode.json
   simsd bench ablate rope gamma --results out
   simsd bench approx
   simsd bench speed baseline floor --compile
@@ -31,6 +32,7 @@ EPILOG = """examples:
   simsd bench decode --random-weights sdar-1.7b,sdar-8b --synthetic-acceptance 0.9 --device cuda --batches 1,8,32
 """
 WHAT = {
+    "accuracy": "right answers of the methods on unseen questions of every family",
     "decode": "methods over prompts: speed, acceptance, forwards, accuracy",
     "ablate": "one thing changed at a time",
     "approx": "one-pass paired logits against sequential ones",
@@ -38,10 +40,12 @@ WHAT = {
     "serve": "concurrency sweep over HTTP",
     "all": "all of them, into --results",
 }
-FULL = {"decode": 20, "ablate": 4, "approx": 6, "speed": 4, "serve": 16}
+FULL = {"accuracy": 100, "decode": 10, "ablate": 8, "approx": 8, "speed": 16, "serve": 32}
 """Prompts of each family or file, unless --n says otherwise."""
-QUICK = {"decode": 4, "ablate": 2, "approx": 2, "speed": 4, "serve": 16}
-"""Prompts altogether with --quick, unless --n says otherwise."""
+QUICK = {"accuracy": 2, "decode": 5, "ablate": 2, "approx": 2, "speed": 4, "serve": 16}
+"""Prompts altogether with --quick (for accuracy, of each family), unless --n says otherwise."""
+DEFAULT_FAMILIES = {"accuracy": tuple(FAMILIES), "decode": ("lists", "math", "code", "trivia", "choice")}
+"""The families that a command asks, unless --families says otherwise. The others ask lists, whose answers are long."""
 QUICK_CONCURRENCY, CONCURRENCY = "1,8", "1,2,4,8,16,32"
 
 Note = Callable[[str], Callable[[], object]]
@@ -67,7 +71,7 @@ def add_parser(subparsers: Any) -> None:
             kind.add_argument(
                 "--compile", action="store_true", help="baseline and floor with torch.compile too: minutes more"
             )
-        if name in ("decode", "serve"):
+        if name in ("accuracy", "decode", "serve"):
             kind.add_argument("--methods", metavar="A,B", help="some methods, the first is what ratios compare with")
         if name == "decode":
             kind.add_argument(
@@ -83,16 +87,16 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=int, metavar="N", help="prompts a family or file (default: sized for the command)")
+    parser.add_argument("--families", metavar="A,B", help=f"ask held-out questions of some of {', '.join(FAMILIES)}")
     parser.add_argument(
-        "--prompts", type=Path, nargs="+", metavar="FILE", help="prompts or data sets (default: families)"
+        "--prompts", type=Path, nargs="+", metavar="FILE", help="prompts or data sets (default: the families)"
     )
     parser.add_argument(
         "--shots", type=int, metavar="N", help="examples before a data set's question (default: its own)"
     )
     parser.add_argument("--block-sizes", metavar="B,B", help="default 4,8 (serve: the first; --quick: 4)")
-    parser.add_argument("--protocol", choices=("quality", "latency"), default="quality", help="EOS on, or 128 tokens")
     parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help="length of an answer at most (default: the protocol's)"
+        "--max-tokens", type=int, metavar="N", help="length of an answer at most (default 512; of random weights 128)"
     )
     parser.add_argument("--quick", action="store_true", help="few prompts: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
@@ -112,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     need_measurements("bench")
     from simsd_bench.report.results import document, finish, save
 
-    kinds = [args.what] if args.what != "all" else ["decode", "approx", "ablate", "speed", "serve"]
+    kinds = [args.what] if args.what != "all" else ["accuracy", "decode", "approx", "ablate", "speed", "serve"]
     if args.what == "all" and (not args.results or args.json):
         raise ConfigError("bench all writes several reports: name a --results directory, and no --json")
     spec = _spec(args)
@@ -156,11 +160,16 @@ def _asked(args: argparse.Namespace, kind: str) -> "list[Item]":
     n = args.n if args.n is not None else FULL[kind]
     if n < 1:
         raise ConfigError(f"--n must be at least 1; got {n}")
-    found = file_items(args.prompts, n, args.shots) if args.prompts else family_items(n)
+    families = _families(args, kind)
+    found = file_items(args.prompts, n, args.shots) if args.prompts else family_items(families, n)
     if args.quick and args.n is None:
         found = found[: QUICK[kind]]
     # Random weights have learnt nothing, so their answers are not graded.
-    return [dataclasses.replace(item, check=None) for item in found] if args.random_weights else found
+    return [dataclasses.replace(item, grade=None) for item in found] if args.random_weights else found
+
+
+def _families(args: argparse.Namespace, kind: str) -> list[str]:
+    return _names("--families", args.families, tuple(FAMILIES), DEFAULT_FAMILIES.get(kind, ("lists",)))
 
 
 def _describe(asked: "list[Item]") -> str:
@@ -168,6 +177,16 @@ def _describe(asked: "list[Item]") -> str:
     for item in asked:
         counts[item.source] = counts.get(item.source, 0) + 1
     return ", ".join(f"{count} of {source}" for source, count in counts.items())
+
+
+def _accuracy(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
+    from simsd_bench.measure import accuracy
+    from simsd_bench.measure.methods import METHODS
+
+    names = _names("--methods", getattr(args, "methods", None), METHODS, accuracy.METHODS)
+    n = args.n if args.n is not None else QUICK["accuracy"] if args.quick else FULL["accuracy"]
+    families = _families(args, "accuracy")
+    return accuracy.run(spec, families, n, _block_sizes(args), names, _protocol(args, spec), note)
 
 
 def _decode(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note: Note) -> dict[str, Any]:
@@ -213,15 +232,20 @@ def _speed(args: argparse.Namespace, spec: "PairSpec", asked: "list[Item]", note
     return speed.run(spec, asked, _block_sizes(args), names, sizes, args.compile, note)
 
 
-MEASURE = {"decode": _decode, "ablate": _ablate, "approx": _approx, "speed": _speed, "serve": _serve}
+MEASURE = {
+    "accuracy": _accuracy,
+    "decode": _decode,
+    "ablate": _ablate,
+    "approx": _approx,
+    "speed": _speed,
+    "serve": _serve,
+}
 
 
 def _protocol(args: argparse.Namespace, spec: "PairSpec") -> Any:
     from simsd_bench.measure.methods import Protocol
 
-    # Random weights end an answer only by chance, so its length is fixed.
-    name = "latency" if spec.random_weights else args.protocol
-    return Protocol(name, args.max_tokens, warm_up=1 if args.quick else 3)
+    return Protocol(args.max_tokens, 1 if args.quick else 3, random_weights=spec.random_weights is not None)
 
 
 def _names(option: str, given: str | None, known: tuple[str, ...], default: tuple[str, ...]) -> list[str]:

@@ -6,24 +6,24 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from simsd.cli.options import add_command, add_decode_options, add_model_options, decode_options, load_loop
 from simsd.cli.report import table, total
 from simsd.errors import RequestError
-from simsd.eval.families import FAMILIES
+from simsd.eval.families import FAMILIES, Split
 from simsd.messages.request import DecodeParams, Request, Stats
 
 if TYPE_CHECKING:
     from simsd.eval.datasets import Item
-    from simsd.eval.score import FamilyScore
     from simsd.loop.loop import Loop
 
-DESCRIPTION = """Ask questions and grade the answers: of the four families that the shipped pair was taught,
+DESCRIPTION = """Ask questions and grade the answers: of the families that the shipped pair was taught,
 or with --data of public data sets.
 
-Held-out questions are ones that training never saw. The interval is Wilson's at 95 %. Question i is decoded with seed
-+ i, so that answers sampled at a temperature do not share their noise.
+Held-out questions have values that training never saw, in its wordings; --split phrasing has wordings, names and
+objects that it never saw. Each part of a list of questions counts as an answer. The interval is Wilson's at 95 %.
+Question i is decoded with seed + i, so that answers sampled at a temperature do not share their noise.
 """
 EPILOG = """data sets: gsm8k (4 examples before the question, final number), mbpp (3, tests run in a sandbox),
 triviaqa (none, an alias as whole words), mmlu (5 of the subject, letter). A file is .jsonl, .json or .parquet with the
@@ -61,9 +61,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--shots", type=int, metavar="N", help="examples before a question (default: the paper's)")
     parser.add_argument("--n", type=int, default=100, metavar="N", help="questions a family or set (default 100)")
-    parser.add_argument(
-        "--split", choices=("heldout", "train"), default="heldout", help="of families (default: heldout)"
-    )
+    parser.add_argument("--split", choices=get_args(Split), default="heldout", help="of families (default: heldout)")
     parser.add_argument("--question-seed", type=int, default=0, metavar="N", help="draws other questions (default 0)")
     parser.add_argument(
         "--out", type=Path, metavar="FILE.jsonl", help="keep answers there; a rerun goes on where it was stopped"
@@ -74,6 +72,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from simsd.eval.datasets import item_scores
+
     params = DecodeParams(**decode_options(args))
     items = [*_family_items(args), *_data_items(args)]
     loop = load_loop(args, needs_draft=params.needs_draft)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     answers = _answer(args, loop, params, requests)
     seconds = time.perf_counter() - began
-    scores = _grade(items, [text for text, _ in answers])
+    scores = item_scores(items, [text for text, _ in answers])
     sums = total(stats for _, stats in answers)
     report = {
         "method": params.method,
@@ -157,7 +157,7 @@ def _request(args: argparse.Namespace, loop: "Loop", params: DecodeParams, index
     if item.source in DATA_SETS and args.max_tokens is None:
         params = dataclasses.replace(params, max_tokens=DATA_SETS[item.source].max_tokens)
     params = dataclasses.replace(params, seed=params.seed + index)
-    request = Request(item.key, loop.tokenizer.encode_messages(item.messages), params)
+    request = Request(item.key, loop.tokenizer.encode_messages(item.messages, tools=item.tools), params)
     try:
         loop.check(request)
     except RequestError as error:
@@ -204,13 +204,3 @@ def _stats(facts: dict[str, Any]) -> Stats:
     """Read counters from JSON, where keys are strings."""
     histogram = {int(accepted): rounds for accepted, rounds in facts["accept_histogram"].items()}
     return Stats(**facts | {"accept_histogram": histogram})
-
-
-def _grade(items: "list[Item]", texts: list[str]) -> "dict[str, FamilyScore]":
-    from simsd.eval.score import family_score
-
-    verdicts: dict[str, list[bool]] = {}
-    for item, text in zip(items, texts, strict=True):
-        assert item.check is not None
-        verdicts.setdefault(item.source, []).append(item.check(text))
-    return {name: family_score(sum(found), len(found)) for name, found in verdicts.items()}

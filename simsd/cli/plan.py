@@ -164,7 +164,7 @@ def _check(args: argparse.Namespace) -> int:
     from simsd_bench.measure.pair import PairSpec
 
     clients = _clients(args.clients)
-    params = DecodeParams(max_tokens=64, ignore_eos=True, gamma=args.gamma, draft_steps=args.draft_steps or 1)
+    params = DecodeParams(max_tokens=64, gamma=args.gamma, draft_steps=args.draft_steps or 1)
     report = check(PairSpec(device="cpu"), args.block_size or 4, params, clients, args.overhead_ms / 1e3, _note)
     print(json.dumps(report, default=dataclasses.asdict) if args.json else markdown(report))
     return 0

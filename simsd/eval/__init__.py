@@ -1,1 +1,1 @@
-"""Evaluation: held-out questions of four families, questions of public data sets, their checkers, and scores."""
+"""Evaluation: unseen questions of seven families, questions of public data sets, their checkers, and scores."""

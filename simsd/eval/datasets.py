@@ -7,8 +7,8 @@ are not asked.
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from simsd.errors import ConfigError, RequestError
 from simsd.eval.families import FAMILIES, Question
 from simsd.eval.graders import chosen_letter, names_alias, passes_tests, same_number
+from simsd.eval.score import FamilyScore, family_score
 
 Row = dict[str, Any]
 Message = dict[str, str]
@@ -35,15 +36,23 @@ class Example:
     answer: str
     check: Callable[[str], bool]
 
+    def grade(self, text: str) -> list[bool]:
+        return [self.check(text)]
+
 
 @dataclass(frozen=True)
 class Item:
-    """A question to ask. `key` names it and stays the same from run to run; `check` tells whether a text is right."""
+    """A question to ask.
+
+    key: its name, which stays the same from run to run. grade: tells for each part of an answer whether it is right;
+    None if that is not known. tools: the tools of the request, in OpenAI's form.
+    """
 
     source: str
     key: str
     messages: list[Message]
-    check: Callable[[str], bool] | None
+    grade: Callable[[str], list[bool]] | None
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -205,16 +214,26 @@ def items(
     if not asked:
         raise RequestError(f"{found.name}: no question is left to ask behind {shots} examples", "n")
     return [
-        Item(found.name, f"{found.name}/{i}", _chat(shown.get(example.group, [])[:shots], example), example.check)
+        Item(found.name, f"{found.name}/{i}", _chat(shown.get(example.group, [])[:shots], example), example.grade)
         for i, example in asked
     ]
 
 
 def family_item(question: Question, index: int) -> Item:
-    """Return a question of one of the four families as an item. `index` makes its key unique."""
+    """Return a question of one of the families as an item. `index` makes its key unique."""
     messages = [{"role": "user", "content": question.prompt}]
-    check = partial(FAMILIES[question.family].check, question)
-    return Item(question.family, f"{question.family}/{index}", messages, check)
+    grade = partial(FAMILIES[question.family].grade, question)
+    tools = json.loads(question.tools) if question.tools else []
+    return Item(question.family, f"{question.family}/{index}", messages, grade, tools)
+
+
+def item_scores(items: Sequence[Item], texts: Sequence[str]) -> dict[str, FamilyScore]:
+    """Grade each item's text, and return the score of each source. All items must have a grader."""
+    verdicts: dict[str, list[bool]] = {}
+    for item, text in zip(items, texts, strict=True):
+        assert item.grade is not None
+        verdicts.setdefault(item.source, []).extend(item.grade(text))
+    return {name: family_score(sum(found), len(found)) for name, found in verdicts.items()}
 
 
 def _examples(found: DataSet, rows: list[Row]) -> Iterator[Example]:

@@ -4,9 +4,11 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
-Split = Literal["train", "heldout"]
+Split = Literal["train", "heldout", "phrasing"]
+"""heldout has the wordings of training and values that training never sees; phrasing has wordings, names and objects
+that training never sees."""
 
 HELD_OUT_ONE_IN = 8
 
@@ -29,6 +31,7 @@ class Question:
     rejected: for trivia, answers to other questions of the kind, which the answer must not have.
     function: for code, the name that the function must have.
     inputs: for code, the arguments of each call, as Python literals.
+    tools: the tools of the request as JSON, in OpenAI's form, or empty.
     """
 
     family: str
@@ -39,6 +42,7 @@ class Question:
     rejected: tuple[str, ...] = ()
     function: str = ""
     inputs: tuple[str, ...] = ()
+    tools: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,13 @@ class Family:
     """A generator of questions and their checker.
 
     draw: returns a question of the split that it is asked for. verdict: tells whether a text is a right answer.
+    parts: for questions of several parts, tells for each whether the text has it right.
     """
 
     name: str
     draw: Callable[[Random, Split], Question]
     verdict: Callable[[Question, str], bool]
+    parts: Callable[[Any, str], list[bool]] | None = None
 
     def questions(self, split: Split, n: int, seed: int = 0) -> list[Question]:
         """Return `n` questions with different prompts, or fewer if the split has fewer. A seed gives the same ones."""
@@ -68,3 +74,7 @@ class Family:
         if question.family != self.name:
             raise ValueError(f"a {question.family} question cannot be checked by the {self.name} family")
         return self.verdict(question, text.strip())
+
+    def grade(self, question: Question, text: str) -> list[bool]:
+        """Whether each part of an answer is right; a family whose questions have no parts gives one verdict."""
+        return self.parts(question, text.strip()) if self.parts else [self.check(question, text)]

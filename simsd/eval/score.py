@@ -12,7 +12,7 @@ Z_95 = 1.959964
 
 @dataclass(frozen=True)
 class FamilyScore:
-    """The accuracy in one family: `correct` of `n` answers, with the 95 % Wilson interval [low, high]."""
+    """The accuracy in one family: `correct` of `n` answers, or parts of answers, with the 95 % Wilson interval."""
 
     n: int
     correct: int
@@ -39,10 +39,10 @@ def family_score(correct: int, n: int) -> FamilyScore:
 
 
 def score(questions: Sequence[Question], texts: Sequence[str]) -> dict[str, FamilyScore]:
-    """Check every text against its question, and return the score of each family, in the order of FAMILIES."""
+    """Grade every text by its question, and return the score of each family, in the order of FAMILIES."""
     if len(questions) != len(texts):
         raise ValueError(f"{len(questions)} questions but {len(texts)} texts")
     verdicts: dict[str, list[bool]] = {}
     for question, text in zip(questions, texts, strict=True):
-        verdicts.setdefault(question.family, []).append(FAMILIES[question.family].check(question, text))
+        verdicts.setdefault(question.family, []).extend(FAMILIES[question.family].grade(question, text))
     return {name: family_score(sum(verdicts[name]), len(verdicts[name])) for name in FAMILIES if name in verdicts}

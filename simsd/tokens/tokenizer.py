@@ -103,13 +103,19 @@ class Tokenizer:
         return self._encode(text, "prompt", add_special_tokens=add_special_tokens)
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], /, *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        /,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        **template_kwargs: Any,
     ) -> str:
         """Return the chat template's text for `messages`, ready for the assistant's answer by default.
 
-        template_kwargs: variables of the template, such as `enable_thinking`. `RequestError` if roles or contents are
-        not usable, if the template refuses them by `raise_exception`, or if it fails on the request's variables.
-        `CheckpointError` if it fails by itself.
+        tools: what the model may call, in OpenAI's form. template_kwargs: variables of the template, such as
+        `enable_thinking`. `RequestError` if roles or contents are not usable, if the template refuses them by
+        `raise_exception`, or if it fails on the request's variables. `CheckpointError` if it fails by itself.
         """
         _check_messages(messages)
         reserved = sorted(template_kwargs.keys() & (_template_arguments(self._hf.__class__) | {"messages"}))
@@ -119,7 +125,8 @@ class Tokenizer:
         if self._hf.chat_template is None:
             raise RequestError("this model has no chat template; send a prompt instead", "messages")
         try:
-            return self._render(messages, {"add_generation_prompt": add_generation_prompt} | template_kwargs)
+            given = {"add_generation_prompt": add_generation_prompt, "tools": [dict(tool) for tool in tools] or None}
+            return self._render(messages, given | template_kwargs)
         except Exception as error:  # A filter, a test or a method may raise anything.
             raise self._fault(error, messages, template_kwargs) from error
 

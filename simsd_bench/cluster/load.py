@@ -32,7 +32,7 @@ WAYS: list[dict[str, Any]] = [
     {"method": "s2d2"},
 ]
 LENGTHS = (2, 16, 48, 128)
-"""Lengths of answers in tokens."""
+"""Lengths of answers in tokens, at most."""
 BAD: list[tuple[bytes, str | None]] = [
     (b"{", None),
     (b"[]", None),
@@ -90,14 +90,14 @@ class RetryableError(Exception):
 
 def bodies(rng: random.Random) -> list[dict[str, Any]]:
     """Return bodies for all ways of decoding and all lengths of answers, with prompts of ten to some hundred tokens."""
-    questions = [q.prompt for family in FAMILIES.values() for q in family.questions("heldout", len(LENGTHS), seed=1)]
+    lists = [question.prompt for question in FAMILIES["lists"].questions("heldout", 4 * len(LENGTHS), seed=1)]
     made = []
     for i, way in enumerate(WAYS):
         for j, length in enumerate(LENGTHS):
-            prompt = rng.choice(questions) * rng.choice([1, 1, 1, 4])
+            prompt = rng.choice(lists) * rng.choice([1, 1, 1, 4])
             body = {"messages": [{"role": "user", "content": prompt}], "simsd": way, "max_tokens": length}
             body |= {"temperature": (0.0, 1.0)[(i + j) % 2], "seed": rng.randrange(2**31), "n": rng.choice([1, 1, 2])}
-            made.append(body | {"min_tokens": length})
+            made.append(body)
     return made
 
 

@@ -4,28 +4,29 @@ It is run by `python simsd_bench/lm_eval/make_questions.py`.
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from simsd.eval.families import FAMILIES
+from simsd.eval.graders import final_number
 
 COUNT = 20
 HERE = Path(__file__).parent
 
 
 def math_rows() -> list[dict[str, Any]]:
-    """Return math questions; the answer is the number behind ####."""
+    """Return math questions; the answer is the last number of the taught answer."""
     questions = FAMILIES["math"].questions("heldout", COUNT)
-    return [{"question": one.prompt, "answer": re.findall(r"#### (-?\d+)", one.answer)[0]} for one in questions]
+    return [{"question": one.prompt, "answer": str(final_number(one.answer))} for one in questions]
 
 
 def choice_rows() -> list[dict[str, Any]]:
     """Return multiple-choice questions, with each option as the sentence that answers with it.
 
-    Questions about sums are left out, since their answers have a line of work.
+    Questions about sums are left out, since their answers begin with the work.
     """
-    questions = [one for one in FAMILIES["choice"].questions("heldout", 3 * COUNT) if "\n" not in one.answer][:COUNT]
+    asked = FAMILIES["choice"].questions("heldout", 3 * COUNT)
+    questions = [one for one in asked if one.answer == f"The answer is {one.accepted}."][:COUNT]
     return [
         {
             "question": one.prompt,

@@ -117,7 +117,7 @@ def steps_of(loop: Loop, item: Item, own_draft: bool, max_blocks: int = MAX_BLOC
     assert isinstance(target, Worker) and isinstance(draft, Worker)
     drafter = target if own_draft else draft
     mask, size = target.info.mask_token_id, target.info.block_size
-    prompt = loop.tokenizer.encode_messages(item.messages)
+    prompt = loop.tokenizer.encode_messages(item.messages, tools=item.tools)
     known, tail = prompt[: len(prompt) // size * size], prompt[len(prompt) // size * size :]
     found: list[Step] = []
     for _ in range(max_blocks):

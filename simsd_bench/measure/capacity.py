@@ -1,6 +1,6 @@
 """Compares the capacity model with this machine: it measures forwards in process, predicts a server, and measures it.
 
-The requests are held-out questions with answers of a fixed length. The load is a closed loop: each client sends its
+The requests are held-out lists of questions. The load is a closed loop: each client sends its
 next request when its last answer has arrived. So the number of running requests is known, and the queue is empty.
 """
 
@@ -20,7 +20,6 @@ from simsd_bench.measure.prompts import family_items
 from simsd_bench.measure.server import serving
 from simsd_bench.measure.sweep import over_http, requests_for, sweep
 
-FAMILIES = 4
 BATCHES = (1, 2, 4, 8)
 """Sequences decoded together while forwards are measured."""
 PER_CLIENT, WARM_UP = 4, 3
@@ -53,7 +52,7 @@ def measure(spec: PairSpec, block_size: int, asked: Sequence[Item], params: Deco
             draft.append((verdicts.draft_forwards, verdicts.draft_rows, verdicts.draft_s))
 
     loop = spec.loop(block_size, max(BATCHES))
-    ids = [loop.tokenizer.encode_messages(item.messages) for item in asked]
+    ids = [loop.tokenizer.encode_messages(item.messages, tools=item.tools) for item in asked]
     generate_all(loop, [Request("warm", ids[0], params)])
     loop.on_round = see
     found = []
@@ -75,7 +74,7 @@ def measure(spec: PairSpec, block_size: int, asked: Sequence[Item], params: Deco
 
 
 def _shares(ids: list[list[int]], parts: int) -> Iterator[list[list[int]]]:
-    """Split the prompts into equal parts; each part has prompts of every family."""
+    """Split the prompts into equal parts."""
     size = len(ids) // parts
     return (ids[i * size : (i + 1) * size] for i in range(parts))
 
@@ -91,7 +90,7 @@ def check(
     """Return predicted and measured figures for each number of clients. The server is sent no prompt twice."""
     sizes = [requests_for(count, PER_CLIENT * count + 16) for count in clients]
     for_costs = sum(BATCHES) * 2
-    asked = family_items(-(-(for_costs + sum(sizes)) // FAMILIES), seed=13)
+    asked = family_items(["lists"], for_costs + sum(sizes), seed=13)
     note(f"measuring forwards in process, {for_costs} requests")
     measured = measure(spec, block_size, asked[:for_costs], params)
     pair = measured.pair(block_size, params, overhead_s)

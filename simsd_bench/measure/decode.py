@@ -32,14 +32,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Prompts decoded together (one at batch 1), their answers, and whether each is right (None: not known).
+    """Prompts decoded together (one at batch 1), their answers, and whether each part of them is right.
 
     decode_s: the longest decode time among them, in seconds. rows: rows of all target forwards but those of prompts.
     """
 
     sources: list[str]
     completions: list[Completion]
-    right: list[bool | None]
+    right: list[list[bool]]
     decode_s: float
     rows: int
 
@@ -95,7 +95,7 @@ class Result:
 
     @property
     def accuracy(self) -> FamilyScore | None:
-        known = [right for sample in self.samples for right in sample.right if right is not None]
+        known = [right for sample in self.samples for parts in sample.right for right in parts]
         return family_score(sum(known), len(known)) if known else None
 
     def of(self, source: str) -> "Result":
@@ -157,7 +157,8 @@ def measure(
 
 def _sample(setting: Setting, group: list[Item]) -> Sample:
     loop, params = setting.loop, setting.params
-    requests = [Request(item.key, loop.tokenizer.encode_messages(item.messages), params) for item in group]
+    prompts = [loop.tokenizer.encode_messages(item.messages, tools=item.tools) for item in group]
+    requests = [Request(item.key, ids, params) for item, ids in zip(group, prompts, strict=True)]
     rows, untimed = loop.metrics.target.rows, untimed_s(loop)
     completions = generate_all(loop, requests)
     untimed = untimed_s(loop) - untimed
@@ -165,7 +166,7 @@ def _sample(setting: Setting, group: list[Item]) -> Sample:
     return Sample(
         sources=[item.source for item in group],
         completions=completions,
-        right=[item.check(c.text) if item.check else None for item, c in zip(group, completions, strict=True)],
+        right=[item.grade(c.text) if item.grade else [] for item, c in zip(group, completions, strict=True)],
         decode_s=max(c.stats.decode_s for c in completions) - untimed,
         rows=loop.metrics.target.rows - rows - prefilled,
     )

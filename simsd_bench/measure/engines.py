@@ -20,7 +20,7 @@ METHODS = ("vanilla-static", "simsd", "simsd-sequential")
 
 def run(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Callable[[str], Tick]) -> list[Row]:
     """Return tokens/s of methods for each batch size in the three ways of `LINES`, which take turns."""
-    named = methods(block_size, Protocol("latency", sizes.engine_tokens))
+    named = methods(block_size, Protocol(sizes.engine_tokens, random_weights=spec.random_weights is not None))
     inside = spec.loop(block_size, max(sizes.batches))
     prompts = prompts_of(inside, asked, max(*sizes.batches, sizes.alone))
     cases = [(batch, name) for batch in sizes.batches for name in METHODS]

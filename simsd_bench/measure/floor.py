@@ -129,7 +129,7 @@ def run(
     note: Callable[[str], object],
 ) -> list[dict[str, Any]]:
     """Return rows for every runner, batch and method; each repeat measures all of them in turn."""
-    named = methods(block_size, Protocol("latency", sizes.tokens))
+    named = methods(block_size, Protocol(sizes.tokens, random_weights=spec.random_weights is not None))
     lines: list[tuple[str, _Line]] = []
     for runner in runners:
         note(f"floor: first pass with runner {runner}")

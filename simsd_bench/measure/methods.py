@@ -2,34 +2,30 @@
 
 from dataclasses import dataclass, replace
 
-from simsd.errors import ConfigError
 from simsd.messages.request import DecodeParams
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How long answers are: `quality` ends them at EOS, and `latency` always decodes 128 tokens.
+    """How long answers are: they end at EOS, and after `max_tokens` (512) at the latest.
 
+    random_weights: the model has learnt nothing, so it ends an answer only by chance. Then EOS is off, and all answers
+    have `max_tokens` (128). What a trained model decodes behind its end is padding, and never part of a measurement.
     The first `warm_up` prompts are decoded once before the measurement.
     """
 
-    name: str = "quality"
     max_tokens: int | None = None
     warm_up: int = 3
-
-    def __post_init__(self) -> None:
-        if self.name not in ("quality", "latency"):
-            raise ConfigError(f"protocol must be quality or latency; got {self.name!r}")
+    random_weights: bool = False
 
     def params(self) -> DecodeParams:
-        latency = self.name == "latency"
-        return DecodeParams(max_tokens=self.max_tokens or (128 if latency else 512), ignore_eos=latency)
+        length = self.max_tokens or (128 if self.random_weights else 512)
+        return DecodeParams(max_tokens=length, ignore_eos=self.random_weights)
 
     def describe(self) -> str:
-        params = self.params()
-        ends = "EOS off" if params.ignore_eos else "EOS on"
-        length = f"at most {params.max_tokens} tokens, B denoising steps a block"
-        return f"{self.name}: greedy, {ends}, {length}, {self.warm_up} warm-up prompts"
+        length = self.params().max_tokens
+        ends = f"EOS off (random weights), {length} tokens" if self.random_weights else f"at most {length} tokens"
+        return f"greedy, {ends}, B denoising steps a block, {self.warm_up} warm-up prompts"
 
 
 def methods(block_size: int, protocol: Protocol) -> dict[str, DecodeParams]:

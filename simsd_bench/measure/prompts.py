@@ -1,5 +1,6 @@
 """The prompts of measurements: held-out questions of the families, or the prompts of files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from simsd.errors import RequestError
@@ -7,9 +8,9 @@ from simsd.eval.datasets import Item, Row, family_item, items, read_rows, recogn
 from simsd.eval.families import FAMILIES
 
 
-def family_items(per_family: int, seed: int = 11) -> list[Item]:
+def family_items(families: Sequence[str], per_family: int, seed: int = 11) -> list[Item]:
     """Return held-out questions. The families take turns, so that the first n are a fair sample too."""
-    columns = [family.questions("heldout", per_family, seed) for family in FAMILIES.values()]
+    columns = [FAMILIES[name].questions("heldout", per_family, seed) for name in families]
     return [family_item(q, index) for index, row in enumerate(zip(*columns, strict=True)) for q in row]
 
 

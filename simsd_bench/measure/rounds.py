@@ -139,7 +139,7 @@ def workers(loop: Loop) -> list[Worker]:
 
 def prompts_of(loop: Loop, asked: Sequence[Item], count: int) -> list[list[int]]:
     """Return the token ids of `count` prompts; if there are fewer in `asked`, they repeat."""
-    return [loop.tokenizer.encode_messages(item.messages) for item in islice(cycle(asked), count)]
+    return [loop.tokenizer.encode_messages(item.messages, tools=item.tools) for item in islice(cycle(asked), count)]
 
 
 def decode_together(loop: Loop, prompts: Sequence[list[int]], params: DecodeParams) -> Window:

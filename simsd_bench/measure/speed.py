@@ -1,13 +1,13 @@
 """Measures how fast the code itself is.
 
 It is compared with plain transformers and with its arithmetic floor, as the batch grows and as the context grows, and
-adaptive drafting is compared with the best fixed one. Decoding is greedy, with answers of a fixed length except in the
-last comparison. All settings of a measurement take turns in each repeat.
+adaptive drafting is compared with the best fixed one. Decoding is greedy. Except in the last comparison, only the first
+tokens of each answer are decoded, so that all sequences decode all the time. All settings of a measurement take turns
+in each repeat.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 from simsd.errors import InternalError
@@ -49,7 +49,7 @@ def run(
         elif name == "concurrency":
             sections[name] = concurrency(spec, asked, size, sizes, note)
         elif name == "context":
-            sections[name] = context(spec, size, sizes, note)
+            sections[name] = context(spec, asked, size, sizes, note)
         elif name == "engines":
             if not spec.synthetic:
                 sections[name] = engines.run(spec, asked, size, sizes, note)
@@ -101,7 +101,10 @@ def _both(loop: Loop, plain: PlainLoop, prompt: list[int], new: int, plain_first
 
 def concurrency(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> list[Row]:
     """Return tokens/s for each number of sequences, and its ratios to one sequence and to vanilla at that number."""
-    levels, named = sizes.concurrencies, methods(block_size, Protocol("latency", sizes.tokens))
+    levels, named = (
+        sizes.concurrencies,
+        methods(block_size, Protocol(sizes.tokens, random_weights=spec.random_weights is not None)),
+    )
     names = [name for name in ("vanilla-static", "simsd", "exact", "simsd-adaptive") if name in named]
     loop = spec.loop(block_size, max(levels))
     prompts = prompts_of(loop, asked, max(*levels, sizes.alone))
@@ -129,12 +132,11 @@ def concurrency(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: S
     ]
 
 
-def context(spec: PairSpec, block_size: int, sizes: Sizes, note: Note) -> list[Row]:
-    """Return milliseconds a forward and a block for each length of context. Prompts are random plain tokens."""
-    named = methods(block_size, Protocol("latency", sizes.tokens))
+def context(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> list[Row]:
+    """Return milliseconds a forward and a block for each length of context, made of prompts one after the other."""
+    named = methods(block_size, Protocol(sizes.tokens, random_weights=spec.random_weights is not None))
     loop = spec.loop(block_size)
     info = loop.target.info
-    plain = [t for t in range(info.vocab_size) if t not in {info.mask_token_id, *info.eos_token_ids}]
     lines = [
         (length, name)
         for length in sizes.contexts
@@ -145,8 +147,8 @@ def context(spec: PairSpec, block_size: int, sizes: Sizes, note: Note) -> list[R
     tick = note(f"context: {', '.join(map(str, sizes.contexts))} tokens")
     for repeat in range(1 + sizes.repeats):
         for length, name in _from(repeat, lines):
-            prompt = Random(f"{length} {repeat}").choices(plain, k=length - sizes.tokens)
-            window = decode_together(loop, [prompt], named[name])
+            text = [token for prompt in prompts_of(loop, asked[repeat:], length) for token in prompt]
+            window = decode_together(loop, [text[sizes.tokens - length :]], named[name])
             if repeat:
                 found[length, name].append(window)
             tick()
@@ -166,7 +168,7 @@ def _costs(windows: list[Window], block_size: int) -> Row:
 
 def regret(spec: PairSpec, asked: Sequence[Item], block_size: int, sizes: Sizes, note: Note) -> list[Row]:
     """Compare fixed gamma and draft_steps with adaptive drafting on the same prompts; answers end at EOS."""
-    named = methods(block_size, Protocol())
+    named = methods(block_size, Protocol(random_weights=spec.random_weights is not None))
     loop = spec.loop(block_size)
     gammas = sorted({max(1, block_size * quarters // 4) for quarters in (2, 3, 4)})
     grid = [(gamma, steps) for gamma in gammas for steps in sorted({1, min(2, gamma), gamma})]

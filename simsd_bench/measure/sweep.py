@@ -188,7 +188,7 @@ def in_process(
 ) -> tuple[float, float]:
     """Return (tokens/s, CPU seconds) of the same prompts without Ray and network, with prefill, as over a server."""
     loop = spec.loop(block_size, concurrency)
-    ids = [loop.tokenizer.encode_messages(item.messages) for item in asked]
+    ids = [loop.tokenizer.encode_messages(item.messages, tools=item.tools) for item in asked]
     generate_all(loop, [Request(f"warm-{i}", prompt, params) for i, prompt in enumerate(ids[:warm_up])])
     began, cpu_s = time.perf_counter(), time.process_time()
     completions = generate_all(loop, [Request(str(i), prompt, params) for i, prompt in enumerate(ids)])

@@ -201,5 +201,24 @@ def _share(row: Row) -> float | None:
     return row["tokens_per_s"] / inside if inside else None
 
 
-DOCUMENTS = {"decode": decode, "ablate": ablate, "approx": approx, "serve": serve}
+ACCURACY_TEXT = (
+    "Accuracy with its 95 % Wilson interval; each part of a list counts as an answer, and *all* is the mean of the "
+    "families. *heldout*: wordings of training, values that training never saw. *phrasing*: wordings, names and "
+    "objects that training never saw. *tokens a target forward* count prompts' forwards too, in batches of 16; in the "
+    "draft's line the draft is the model that answers."
+)
+
+
+def accuracy(report: dict[str, Any]) -> str:
+    columns = [column("B", "block_size"), column("split", "split"), column("method", "method"), column("all", "all", 3)]
+    columns += [interval(name, name, 3) for name in report["families"]]
+    columns += [column("acceptance", "acceptance", 3)]
+    columns += [column("tokens a target forward", "tokens_per_target_forward", 2)]
+    lines = [*head("Accuracy on unseen questions", report), "", ACCURACY_TEXT]
+    for split in dict.fromkeys(row["split"] for row in report["rows"]):
+        lines += ["", *table(columns, [row for row in report["rows"] if row["split"] == split])]
+    return "\n".join([*lines, ""])
+
+
+DOCUMENTS = {"accuracy": accuracy, "decode": decode, "ablate": ablate, "approx": approx, "serve": serve}
 """Kind of report -> its document."""

@@ -225,7 +225,7 @@ def test_every_way_in_finds_the_same_faults(tmp_path: Path, capsys: pytest.Captu
     ("settings", "error", "says"),
     [
         ({"page_size": 6}, ConfigError, "page_size 6 is not a whole number of blocks of 4"),
-        ({"mask_token_id": 768}, ConfigError, "mask_token_id 768 is not in the vocabulary of 768"),
+        ({"mask_token_id": 1024}, ConfigError, "mask_token_id 1024 is not in the vocabulary of 1024"),
         ({"mask_token_id": 2}, ConfigError, "mask_token_id 2 is an end-of-sequence token, too"),
         ({"tensor_parallel": 3}, ConfigError, "num_attention_heads 8 cannot be shared equally"),
         ({"dtype": "float16", "device": "cpu"}, ConfigError, "float16 is not available on the CPU"),

@@ -23,7 +23,7 @@ from tests.unit.tokens.test_text import cut_at_stop
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 AT_ONCE = 32
 FRANCE = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
-QUESTIONS = [question.prompt for family in FAMILIES.values() for question in family.questions("heldout", 8, seed=1)]
+QUESTIONS = [question.prompt for family in FAMILIES.values() for question in family.questions("heldout", 5, seed=1)]
 SCRIPTS = ["日本語のテスト", "🙂🙃 emoji 👩‍👩‍👧", "Grüße, straße", "שלום", "\t\n  ", "a"]
 
 WAYS: list[dict[str, Any]] = [

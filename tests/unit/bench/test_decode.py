@@ -15,7 +15,7 @@ from simsd.in_process import Completion, LocalClient
 from simsd.loop.loop import Loop
 from simsd.messages.request import DecodeParams, Stats
 from simsd.models.loading import build_model
-from simsd_bench.measure import ablate, sweep
+from simsd_bench.measure import ablate, accuracy, sweep
 from simsd_bench.measure.decode import Result, Sample, Setting, measure, untimed_s
 from simsd_bench.measure.methods import METHODS, Protocol, methods
 from simsd_bench.measure.pair import PairSpec
@@ -25,13 +25,13 @@ from simsd_bench.report.results import document, finish, save
 from simsd_bench.report.trends import trends
 
 TINY = PairSpec(device="cpu", random_weights=("tiny", "tiny"))
-SHORT = Protocol("latency", max_tokens=12, warm_up=1)
+SHORT = Protocol(12, warm_up=1, random_weights=True)
 B = 4
 
 
 @pytest.fixture(scope="module")
 def items() -> list[Any]:
-    return [replace(item, check=None) for item in family_items(1)]
+    return [replace(item, grade=None) for item in family_items(("math", "code", "trivia", "choice"), 1)]
 
 
 def completion(tokens: int, **stats: Any) -> Completion:
@@ -39,7 +39,7 @@ def completion(tokens: int, **stats: Any) -> Completion:
 
 
 def sample(tokens: int, decode_s: float, right: bool | None = None, **stats: Any) -> Sample:
-    return Sample(["math"], [completion(tokens, **stats)], [right], decode_s, rows=40)
+    return Sample(["math"], [completion(tokens, **stats)], [[] if right is None else [right]], decode_s, rows=40)
 
 
 def setting(name: str = "x") -> Setting:
@@ -190,7 +190,7 @@ def test_the_rope_ablation_has_both_position_ids(items: list[Any]) -> None:
     report = ablate.run(TINY, items[:1], [B], ["rope"], SHORT, lambda _: lambda: None)
     rows = report["sections"]["rope"]
     assert [row["method"] for row in rows] == ["vanilla-static", "aligned", "slots numbered onward"]
-    assert rows[2]["kl"] > rows[1]["kl"] >= 0
+    assert rows[2]["kl"] > rows[1]["kl"] > -1e-6
 
 
 def test_prompts_come_from_files(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_prompts_come_from_files(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = file_items([tmp_path / "sums.jsonl", tmp_path / "plain.jsonl"], 2, shots=1)
     assert [item.key for item in found] == ["gsm8k/1", "gsm8k/2", "plain/0", "plain/1"]
-    assert [item.check is None for item in found] == [False, False, True, True]
+    assert [item.grade is None for item in found] == [False, False, True, True]
     assert found[2].messages == [{"role": "user", "content": "Hello"}]
     (tmp_path / "odd.jsonl").write_text('{"text": 1}\n')
     with pytest.raises(RequestError, match="row 0: neither prompt nor messages"):
@@ -291,16 +291,36 @@ def test_the_command_measures_and_writes(capsys: pytest.CaptureFixture[str], tmp
     assert code == 0
     report = json.loads(numbers.read_text())
     assert [row["method"] for row in report["rows"]] == ["vanilla-static", "simsd", "exact"]
-    assert all(row["tokens"] == 32 and row["accuracy"] is None for row in report["rows"])
-    assert report["prompts"] == "1 of math, 1 of code, 1 of trivia, 1 of choice"
+    assert all(row["tokens"] == 40 and row["accuracy"] is None for row in report["rows"])
+    assert report["prompts"] == "1 of lists, 1 of math, 1 of code, 1 of trivia, 1 of choice"
     assert "**random weights**" in out
     assert (results / "decode.md").is_file()
-    assert "B=4, batch 1: 3 methods over 4 prompts" in err
+    assert "B=4, batch 1: 3 methods over 5 prompts" in err
+
+
+def test_accuracy_counts_the_parts_of_each_family_on_both_splits(tmp_path: Path) -> None:
+    protocol = Protocol(8, random_weights=True)
+    report = accuracy.run(TINY, ["math", "lists"], 2, [B], ["vanilla-static"], protocol, lambda _: lambda: None)
+    lines = [(row["split"], row["method"]) for row in report["rows"]]
+    assert lines == [(s, m) for s in ("heldout", "phrasing") for m in ("vanilla-static", accuracy.DRAFT_ALONE)]
+    for row in report["rows"]:
+        assert row["math"] == row["lists"] == row["all"] == 0
+        assert row["math_high"] > row["lists_high"] > 0  # a list has at least three parts
+    text = document(finish(report, TINY, "x", "2 of math, 2 of lists"))
+    assert "| 4 | phrasing | vanilla-static | 0.000 | 0.000 (0.000-0.658) | 0.000 (0.000-" in text
+
+
+def test_answers_of_trained_pairs_end_at_eos_and_only_random_weights_go_on() -> None:
+    assert not Protocol().params().ignore_eos
+    assert Protocol(random_weights=True).params().ignore_eos
+    assert "random weights" in Protocol(random_weights=True).describe()
+    assert not any(params.ignore_eos for params in methods(B, Protocol()).values())
 
 
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
+        (["decode", "--families", "songs"], "--families: unknown 'songs'; known: math, code"),
         (["decode", "--methods", "magic"], "--methods: unknown 'magic'; known: vanilla-static"),
         (["ablate", "weather"], "ablate: unknown 'weather'; known: rope, gamma"),
         (["serve", "--methods", "magic"], "--methods: unknown 'magic'"),

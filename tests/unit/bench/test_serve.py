@@ -23,7 +23,7 @@ B = 4
 
 @pytest.fixture(scope="module")
 def items() -> list[Any]:
-    return [replace(item, check=None) for item in family_items(1)]
+    return [replace(item, grade=None) for item in family_items(("math", "code", "trivia", "choice"), 1)]
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -34,7 +34,7 @@ def quiet(_: str) -> Any:
 
 @pytest.fixture(scope="module")
 def items() -> list[Any]:
-    return [replace(item, check=None) for item in family_items(1)]
+    return [replace(item, grade=None) for item in family_items(("math", "code", "trivia", "choice"), 1)]
 
 
 @pytest.mark.parametrize("block_size", [4, 8])
@@ -75,7 +75,7 @@ def test_the_plain_loop_counts_its_forwards(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_window_has_the_rounds_in_which_all_decode() -> None:
     """Prompts of 10 blocks and of one token: prefill is no part of it, nor what comes after the first is done."""
     loop = TINY.loop(B, batch=2)
-    vanilla = methods(B, Protocol("latency", 8))["vanilla-static"]
+    vanilla = methods(B, Protocol(8, random_weights=True))["vanilla-static"]
     window = decode_together(loop, [list(range(4, 44)), list(range(4, 48))], vanilla)
     assert (window.rounds, window.revealed, window.target_forwards) == (8, 16, 8)
     # Both have an empty block open; in its first round nothing is owed, in the fifth the first block is.
@@ -83,7 +83,7 @@ def test_a_window_has_the_rounds_in_which_all_decode() -> None:
     assert rows == [(8, 8), (8, 6), (8, 4), (8, 2), (16, 8), (8, 6), (8, 4), (8, 2)]
     assert 0 < window.target_s < window.seconds
     assert (window.acceptance, window.draft_forwards) == (None, 0)
-    drafted = decode_together(loop, [list(range(4, 44))], methods(B, Protocol("latency", 8))["simsd"])
+    drafted = decode_together(loop, [list(range(4, 44))], methods(B, Protocol(8, random_weights=True))["simsd"])
     assert drafted.draft_forwards == drafted.rounds
     assert {forward.worker.info.role for forward in drafted.forwards} == {"draft", "target"}
     assert drafted.acceptance == drafted.accepted / (drafted.accepted + drafted.recovered)

@@ -166,8 +166,8 @@ def test_examples_come_before_the_question_and_are_not_asked() -> None:
     assert [m["role"] for m in messages] == ["user", "assistant"] * 4 + ["user"]
     assert messages[3]["content"] == "1+1=2\n#### 2"
     assert messages[-1]["content"] == "What is 4 + 4?"
-    assert found[0].check is not None
-    assert found[0].check("#### 8")
+    assert found[0].grade is not None
+    assert found[0].grade("#### 8") == [True]
 
 
 def test_examples_from_a_file_of_their_own_leave_all_questions() -> None:

@@ -1,5 +1,7 @@
 """The training script: what rows see, what is masked, how matrices are updated, and that a killed run goes on."""
 
+import json
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -8,8 +10,18 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+from simsd.eval.families import FAMILIES
 from simsd.models.loading import build_model, load_model
-from training.data import ROW_LENGTH, Batch, Example, ExampleSource, laid_out_length, make_batch, padded_to_block
+from training.data import (
+    COPIES,
+    ROW_LENGTH,
+    Batch,
+    Example,
+    ExampleSource,
+    laid_out_length,
+    make_batch,
+    padded_to_block,
+)
 from training.data import training_attn_mask as attn_mask_of
 from training.muon import Muon, orthogonalised
 from training.tokenizer import IM_END, MASK, PAD, chat_prompt, save_tokenizer, train_tokenizer
@@ -68,15 +80,19 @@ def test_what_a_batch_masks(source: ExampleSource) -> None:
 def test_examples_fit_a_row_and_only_answers_and_results_are_learnt(source: ExampleSource) -> None:
     rng = Random(0)
     for _ in range(200):
-        example = source.draw(rng)
+        example = source.draw(rng, rng.choice((0, 5000)))
         assert laid_out_length(padded_to_block(example, 8), 8) <= ROW_LENGTH
+    for _ in range(20):
+        example = padded_to_block(source.list_of_questions(rng), 8)
+        assert len(example.ids) + COPIES * 8 * 3 <= ROW_LENGTH
     chat = source.chat(rng)
     text = source.tokenizer.decode([i for i, learnt in zip(chat.ids, chat.free, strict=True) if learnt], False)
     assert text.endswith("<|im_end|>")
     assert "<|im_start|>" not in text
-    drill = source.facts_drill(rng)
-    assert not drill.free[0]
-    assert any(drill.free)
+    for draw in (source.facts_drill, source.sums_drill, source.copy_drill):
+        drill = draw(rng)
+        assert not drill.free[0]
+        assert any(drill.free)
 
 
 def test_padding_is_learnt_only_after_an_answers_end() -> None:
@@ -89,10 +105,18 @@ def test_digits_are_tokens_and_the_template_is_the_trained_text(tokenizer: Token
     save_tokenizer(tokenizer, tmp_path)
     loaded = AutoTokenizer.from_pretrained(str(tmp_path))
     messages = [("system", "Be brief."), ("user", "What is 1 + 2?")]
-    text = chat_prompt(messages)
-    chat = [{"role": role, "content": content} for role, content in messages]
-    assert loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == text
-    assert loaded(text)["input_ids"] == tokenizer.encode(text).ids
+    asked = next(question for question in FAMILIES["records"].questions("train", 50) if question.tools)
+    for turns, tools in product((messages, messages[1:]), ("", asked.tools)):
+        text = chat_prompt(turns, tools)
+        chat = [{"role": role, "content": content} for role, content in turns]
+        given = json.loads(tools) if tools else None
+        assert loaded.apply_chat_template(chat, given, tokenize=False, add_generation_prompt=True) == text
+        assert loaded(text)["input_ids"] == tokenizer.encode(text).ids
+    name, arguments = json.loads(asked.answer.removeprefix("<tool_call>").removesuffix("</tool_call>")).values()
+    called = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    told = loaded.apply_chat_template([{"role": "assistant", "content": "", "tool_calls": [called]}], tokenize=False)
+    assert told == f"<|im_start|>assistant\n{asked.answer}<|im_end|>\n"
+    assert loaded.decode(loaded(asked.answer)["input_ids"], skip_special_tokens=True) == asked.answer
 
 
 def test_muon_orthogonalises_parts_on_their_own() -> None:
@@ -115,7 +139,7 @@ def test_rate_warms_up_stays_and_falls_to_zero() -> None:
 
 
 def test_sizes() -> None:
-    for plan, millions in ((TARGET, 3.89), (DRAFT, 0.47)):
+    for plan, millions in ((TARGET, 6.165), (DRAFT, 0.5)):
         assert plan.config.parameters / 1e6 == pytest.approx(millions, abs=0.005)
         assert sum(p.numel() for p in build_model(plan.config).parameters()) == plan.config.parameters
 
