@@ -26,7 +26,7 @@ LIST_ROWS = 2
 """The rows of a batch that begin with a list of questions. Lists are too long to find room behind other examples."""
 COPIES = 2
 BLOCK_SIZES = (4, 4, 8)
-FAMILY_SHARES = {"math": 0.33, "code": 0.15, "trivia": 0.20, "choice": 0.11, "records": 0.14, "manners": 0.07}
+FAMILY_SHARES = {"math": 0.31, "code": 0.16, "trivia": 0.20, "choice": 0.11, "records": 0.16, "manners": 0.06}
 DRILL_SHARE = 0.35 / 1.35
 COPY_SHARES, COPY_STEPS = (0.5, 0.08), 600
 """The share of drills in copying, which falls from the first to the second in the first COPY_STEPS steps."""

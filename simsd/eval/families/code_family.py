@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from simsd.eval.families.code_recipes import OPERATIONS, RECIPES
-from simsd.eval.families.parts import capitalised, conjugated, pool, wording
+from simsd.eval.families.parts import capitalised, conjugated, invented, pool, wording
 from simsd.eval.families.surface import typed
 from simsd.eval.graders import code_of
 from simsd.eval.question import Family, Question, Split, held_out
@@ -23,6 +23,8 @@ FUNCTION_NAMES = pool(
     kept="execute, perform, worker, handle, transform, operate, baz, w, my_code",
 )
 DEFAULT_NAME = "f"
+INVENTED_SHARE = 0.3
+"""The share of function names, and of arguments' names, that are invented words in training."""
 NUMBER_NAMES = pool("x, n, num, a, y, number, value", kept="m, val")
 PAIR_NAMES = pool("a b, x y, m n, first second, p q", kept="u v, left right")
 LIST_NAMES = pool("xs, items, values, numbers, nums, lst", kept="data, elements")
@@ -123,10 +125,10 @@ def draw(rng: Random, split: Split) -> Question:
         task = (_two_operations if rng.random() < 0.3 else _one_recipe)(rng, says_split)
         kind = task.argument.removeprefix("filled ")
         unnamed = rng.random() < 0.15
-        name = DEFAULT_NAME if unnamed else FUNCTION_NAMES.draw(rng, new=split == "phrasing")
+        name = DEFAULT_NAME if unnamed else _name(rng, split)
         frame = (UNNAMED if unnamed else FRAMES).draw(rng, frame_split)
         shown = "{args}" in frame or kind == "numbers" or rng.random() < 0.4
-        names = (NAMES[kind].draw(rng, new=split == "phrasing") if shown else PLAIN_NAMES[kind]).split()
+        names = _argument_names(rng, split, kind) if shown else PLAIN_NAMES[kind].split()
         key: tuple[object, ...] = task.constants or (name, *names)
         if split == "phrasing" or held_out("code", task.name, *key) == (split == "heldout"):
             break
@@ -143,6 +145,19 @@ def draw(rng: Random, split: Split) -> Question:
         function=name,
         inputs=_inputs(task.argument, task.k, task.j),
     )
+
+
+def _name(rng: Random, split: Split) -> str:
+    if split == "train" and rng.random() < INVENTED_SHARE:
+        return invented(rng) if rng.random() < 0.5 else f"{FUNCTION_NAMES.draw(rng, new=False)}_{invented(rng)}"
+    return FUNCTION_NAMES.draw(rng, new=split == "phrasing")
+
+
+def _argument_names(rng: Random, split: Split, kind: str) -> list[str]:
+    names = NAMES[kind].draw(rng, new=split == "phrasing").split()
+    if split == "train" and rng.random() < INVENTED_SHARE:
+        return [invented(rng) + "xyz"[i] for i in range(len(names))]
+    return names
 
 
 def _one_recipe(rng: Random, split: Split) -> Task:

@@ -35,7 +35,7 @@ class Person:
         return f"{capitalised(self.told)} {'have' if self.told == 'you' else 'has'}"
 
 
-INVENTED_SHARE = 0.12
+INVENTED_SHARE = 0.2
 """The share of names and objects of training that are invented words."""
 HIM = {"he": "him", "she": "her"}
 I = Person("I", "I", "me", "you", third=False)  # noqa: E741 - the word of the sentence

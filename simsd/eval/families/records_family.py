@@ -12,7 +12,7 @@ from string import Formatter
 from typing import Any
 
 from simsd.eval.families.parts import capitalised, expand, invented, joined, plural, wording
-from simsd.eval.families.people import INVENTED_SHARE, draw_name
+from simsd.eval.families.people import draw_name
 from simsd.eval.families.records_domains import DOMAINS, KEYS, NUMBERS
 from simsd.eval.families.words import ANIMALS, CITIES, COLORS, DAYS, FRUIT, JOBS, THINGS
 from simsd.eval.question import Family, Question, Split
@@ -51,6 +51,10 @@ TOOL_LAYOUTS = wording("""
     {request} Answer by a call of {tool}
     Available function: {tool}\\nRequest: {request}
 """)
+STRANGE_SHARE = 0.3
+"""The share of training's questions with keys that mean nothing."""
+INVENTED_SHARE = 0.3
+"""The share of values in words that are invented in training."""
 TEMPLATE_SHARE = 0.5
 """The share of tool calls whose tool is given in the chat template's own way, and not in the prompt."""
 CALL = re.compile(r"<tool_call>\n(.*)\n</tool_call>", re.DOTALL)
@@ -75,10 +79,13 @@ def _object(rng: Random, split: Split) -> Question:
     new = _new_parts(rng) if split == "phrasing" else set()
     sentence = rng.choice(DOMAINS).sentences.draw(rng, "phrasing" if "sentence" in new else "train")
     values = _values(rng, split, fields_of(sentence))
-    asked = rng.sample(list(values), rng.randint(2, len(values)) if len(values) > 2 else 2)
-    if rng.random() < 0.6:
+    strange = "keys" in new or _strange(rng, split)
+    asked = list(values)
+    if not strange:
+        asked = rng.sample(asked, rng.randint(2, len(values)) if len(values) > 2 else 2)
+    if rng.random() < 0.6 and not strange:
         asked = [field for field in values if field in asked]
-    keys = _keys(rng, "phrasing" if "keys" in new else "train", asked)
+    keys = _keys(rng, "phrasing" if "keys" in new else "train", asked, strange)
     quoted = [f'"{key}"' for key in keys] if rng.random() < 0.25 else keys
     listed = joined(quoted, "and") if rng.random() < 0.5 else ", ".join(quoted)
     layout = OBJECT_LAYOUTS.draw(rng, "phrasing" if "layout" in new else "train")
@@ -93,8 +100,11 @@ def _tool_call(rng: Random, split: Split) -> Question:
     request = domain.requests.draw(rng, "phrasing" if "sentence" in new else "train")
     values = _values(rng, split, fields_of(request))
     key_split: Split = "phrasing" if "keys" in new else "train"
-    keys = _keys(rng, key_split, list(values))
+    strange = _strange(rng, split)
+    keys = _keys(rng, key_split, list(values), strange)
     name = domain.tool.draw(rng, key_split)
+    if strange:
+        name = rng.choice((invented(rng), f"{name.split('_')[0]}_{invented(rng)}"))
     types = {key: "integer" if field in NUMBERS else "string" for key, field in zip(keys, values, strict=True)}
     tool = json.dumps({"name": name, "arguments": types})
     call = json.dumps({"name": name, "arguments": dict(zip(keys, values.values(), strict=True))})
@@ -115,9 +125,25 @@ def _new_parts(rng: Random) -> set[str]:
     return set(rng.sample(("sentence", "keys", "layout"), rng.randint(1, 2)))
 
 
-def _keys(rng: Random, split: Split, fields: Sequence[str]) -> list[str]:
-    """Draw a key for each field. In the phrasing split all are new."""
-    return [expand(rng, KEYS[field].template(rng, split)) for field in fields]
+def _strange(rng: Random, split: Split) -> bool:
+    """Choose whether a question of training has keys that mean nothing.
+
+    What such a key stands for is told by its place alone, as it is for a key that training has never seen. So all
+    fields are asked for, in the order of the sentence.
+    """
+    return split == "train" and rng.random() < STRANGE_SHARE
+
+
+def _keys(rng: Random, split: Split, fields: Sequence[str], strange: bool) -> list[str]:
+    """Draw a key for each field. In the phrasing split all are new; with `strange`, most are invented in training."""
+    keys = [expand(rng, KEYS[field].template(rng, split)) for field in fields]
+    if strange and split == "train":
+        keys = [key if rng.random() < 0.3 else _strange_key(rng) + "abcdefg"[i] for i, key in enumerate(keys)]
+    return keys
+
+
+def _strange_key(rng: Random) -> str:
+    return invented(rng) if rng.random() < 0.7 else f"{invented(rng)}_{invented(rng)}"
 
 
 def _values(rng: Random, split: Split, fields: Sequence[str]) -> dict[str, Value]:
@@ -134,6 +160,8 @@ def _value(rng: Random, split: Split, field: str) -> Value:
     if field in NUMBERS:
         low, high = NUMBERS[field]
         return rng.choice([n for n in range(low, high + 1) if number_held_out(n) == new])
+    if field in ("name", "other") and not new and rng.random() < INVENTED_SHARE:
+        return capitalised(invented(rng))
     if field in ("name", "other"):
         return draw_name(rng, "phrasing" if new else "train").name
     if not new and field in ("item", "city", "job", "animal") and rng.random() < INVENTED_SHARE:
