@@ -179,7 +179,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     models = {name: load_model(args.pair / name) for name in args.models if (args.pair / name).is_dir()}
-    tokenizer = Tokenizer.from_file(str(args.pair / "target" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(args.pair / args.models[0] / "tokenizer.json"))
     result: dict[str, dict[str, FamilyScore]] = {}
     for split, block_size, name in product(args.splits, args.block_sizes, models):
         questions = [q for family in args.families for q in FAMILIES[family].questions(split, args.n)]

@@ -74,8 +74,8 @@ class Plan:
         return min(1.0, (step + 1) / self.warmup_steps, (self.steps - step) / decay_steps)
 
 
-TARGET = Plan("target", 256, 8, 8, 4, 704, steps=5400)
-DRAFT = Plan("draft", 128, 2, 4, 2, 352, steps=2500)
+TARGET = Plan("target", 256, 8, 8, 4, 704, steps=4600)
+DRAFT = Plan("draft", 160, 2, 5, 5, 448, steps=7000)
 
 
 class Objective(nn.Module):
