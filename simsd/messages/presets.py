@@ -37,7 +37,8 @@ PRESETS: dict[Preset, dict[str, Any]] = {
     "lossless": {"method": "exact"},
     "baseline": {"method": "vanilla", "remasking": "static", "steps": 0},
 }
-"""What each preset sets; options that it leaves out keep their defaults. 0 depends on the block size (`resolve`).
+"""What each preset sets; options that it leaves out keep their defaults. A gamma, `draft_steps` or
+`steps` of 0 depends on the block size (`resolve`).
 
 paper: the paper's own algorithm: the draft's order, gamma = B, a draft forward for each token, no bonus. fast: from
 left to right, with one draft forward or none, by what is fastest. lossless: the text of `vanilla` with whatever

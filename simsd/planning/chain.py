@@ -53,16 +53,10 @@ class Method(Hashable, Protocol):
         """Return how many of these rows want logits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Static:
-    """`vanilla` that reveals a fixed number of positions a step, the surest first."""
+class Alone:
+    """What `vanilla` methods have in common: one copy of the block, and no draft model."""
 
-    tokens_a_step: int = 1
     drafts: ClassVar[bool] = False
-    whole: ClassVar[bool] = True
-
-    def fate(self, opened: int) -> Fate:
-        return Fate(_only(min(self.tokens_a_step, opened), opened), 0.0)
 
     def rows(self, opened: int, block_size: int) -> float:
         return block_size
@@ -72,11 +66,21 @@ class Static:
 
 
 @dataclass(frozen=True, slots=True)
-class Dynamic:
+class Static(Alone):
+    """`vanilla` that reveals a fixed number of positions a step, the surest first."""
+
+    tokens_a_step: int = 1
+    whole: ClassVar[bool] = True
+
+    def fate(self, opened: int) -> Fate:
+        return Fate(_only(min(self.tokens_a_step, opened), opened), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic(Alone):
     """`vanilla` with dynamic remasking. share: the probability that an open position is above the threshold."""
 
     share: float
-    drafts: ClassVar[bool] = False
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -84,12 +88,6 @@ class Dynamic:
 
     def fate(self, opened: int) -> Fate:
         return Fate(reveals(self.share, opened), 0.0)
-
-    def rows(self, opened: int, block_size: int) -> float:
-        return block_size
-
-    def logits(self, opened: int) -> float:
-        return opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,19 @@ def test_exact_is_vanilla(server: Server) -> None:
     assert len(texts) == 1
 
 
+def test_blocks_beyond_the_open_one_take_fewer_forwards_for_the_same_text(server: Server) -> None:
+    question = "Mia buys 4 bags of 17 stamps and gives away 9. How many stamps are left?"
+    options = {"method": "exact", "remasking": "dynamic", "draft_steps": 1}
+    answers = [
+        chat(server, question, temperature=temperature, seed=5, extra_body={"simsd": options | {"lookahead": depth}})
+        for temperature in (0.0, 1.0)
+        for depth in (0, 2)
+    ]
+    for alone, ahead in (answers[:2], answers[2:]):
+        assert ahead.choices[0].message.content == alone.choices[0].message.content
+        assert ahead.simsd["target_forwards"] < alone.simsd["target_forwards"]
+
+
 def test_completions(server: Server) -> None:
     prompt = f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
     client = server.openai()

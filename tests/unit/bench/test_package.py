@@ -52,6 +52,13 @@ def test_help_reads_no_measurement() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+def test_the_tasks_of_lm_eval_name_files_that_exist() -> None:
+    tasks = sorted((ROOT / "simsd_bench" / "lm_eval").glob("*.yaml"))
+    files = [line.split()[1] for task in tasks for line in task.read_text().splitlines() if "test: " in line]
+    assert len(files) == len(tasks) == 2
+    assert all((ROOT / file).is_file() for file in files), files
+
+
 def test_the_table_of_modules_is_whole_and_true() -> None:
     package = Path(str(simsd_bench.__file__)).parent
     modules = {".".join(path.relative_to(package).with_suffix("").parts) for path in package.glob("**/*.py")}

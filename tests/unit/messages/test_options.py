@@ -185,8 +185,10 @@ def test_the_documents_name_every_option_of_a_body() -> None:
 def test_options_of_another_method_are_passed_over() -> None:
     """So that the same settings can be tried with one method after the other."""
     for method in ("vanilla", "s2d2"):
-        DecodeParams(method=method, drafter="self", fallback="target", adaptive=True, gamma=2, row_budget=64)  # type: ignore[arg-type]
-    DecodeParams(method="exact", drafter="self", fallback="target")
+        given = {"method": method, "drafter": "self", "fallback": "target", "adaptive": True, "gamma": 2}
+        params = DecodeParams(**given)  # type: ignore[arg-type]
+        assert {name: getattr(params, name) for name in given} == given
+    assert DecodeParams(method="exact", drafter="self", fallback="target").fallback == "target"
 
 
 def test_a_default_that_can_do_nothing_beside_the_request_is_left_out() -> None:
